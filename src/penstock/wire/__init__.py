@@ -1,0 +1,1 @@
+"""Protocols without IO: bytes in, values out, and back."""
