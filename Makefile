@@ -1,0 +1,64 @@
+# Each target sets up what it needs: a virtual environment in .venv, filled from requirements.lock,
+# and filled again only when pyproject.toml or the lock changes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run serve test unit lint format bench docs lock build clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what Penstock needs into $(VENV) ..." >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## Create .venv and install everything, nothing else
+
+run: $(READY) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
+	@$(BIN)/penstock demo
+
+serve: $(READY) ## Start a broker on ./penstock-data
+	@$(BIN)/penstock serve
+
+test: lint ## Everything that must pass: lint, types, all tests
+	$(PYTEST) -q -n auto --dist loadgroup
+
+unit: $(READY) ## Only the fast tests
+	$(PYTEST) -q tests/unit tests/property
+
+lint: $(READY) ## Style, imports and types
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+format: $(READY) ## Put the code in its standard form
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+bench: $(READY) ## Throughput, latency, start time and memory, as ratios
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## Write the reference pages that are derived from the code
+	$(BIN)/python -m penstock.cli.reference docs/reference
+
+lock: ## Choose versions anew and write requirements.lock (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+	  --upgrade --output-file requirements.lock
+
+build: $(READY) ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove everything that was made here, data of `make run` and `make serve` included
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-data
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
