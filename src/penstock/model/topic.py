@@ -12,7 +12,7 @@ import base64
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from penstock.errors import InvalidTopicName
@@ -36,7 +36,7 @@ class Topic:
     partition_count: int
     replication_factor: int
     created_at_ms: int
-    config: Mapping[str, str] = NO_CONFIG
+    config: Mapping[str, str] = field(default_factory=lambda: NO_CONFIG)
 
     @property
     def internal(self) -> bool:

@@ -1,0 +1,85 @@
+"""The tables of the SQLite catalogue, as numbered steps.
+
+`user_version` in the file says how many steps it has taken. A step that was released is never
+edited: a change is another step. The tables are also an interface for people, who may read them
+with any SQLite tool while the broker runs (docs/reference has the columns):
+
+    topics            one row a topic; the four columns after the counts show the settings in force,
+                      `config` holds what was set on the topic itself
+    consumer_groups   a mirror of the groups, behind by a moment
+    resource_configs  dynamic configuration of brokers ('' is all of them) and groups
+    quotas            client quotas; `entity` names user, client-id or ip, null being the default
+    sequences         numbers that are never given out twice
+
+Times are UTC text that SQLite's date functions understand.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+APPLICATION_ID = 0x50454E53  # "PENS", so that `file` and we can tell whose database it is
+
+_STEPS = (
+    """
+    CREATE TABLE topics (
+        topic_name         TEXT PRIMARY KEY NOT NULL,
+        topic_id           TEXT UNIQUE NOT NULL,
+        partition_count    INTEGER NOT NULL CHECK (partition_count > 0),
+        replication_factor INTEGER NOT NULL CHECK (replication_factor > 0),
+        retention_ms       INTEGER NOT NULL,
+        max_message_bytes  INTEGER NOT NULL,
+        compression_type   TEXT NOT NULL CHECK (compression_type IN
+            ('uncompressed', 'zstd', 'lz4', 'snappy', 'gzip', 'producer')),
+        cleanup_policy     TEXT NOT NULL,
+        created_at         TEXT NOT NULL,
+        config             TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(config))
+    );
+    CREATE TABLE consumer_groups (
+        group_id       TEXT PRIMARY KEY NOT NULL,
+        coordinator_id INTEGER NOT NULL,
+        state          TEXT NOT NULL,
+        protocol_type  TEXT NOT NULL,
+        generation_id  INTEGER NOT NULL,
+        leader_id      TEXT NOT NULL,
+        created_at     TEXT NOT NULL,
+        last_heartbeat TEXT
+    );
+    CREATE TABLE resource_configs (
+        resource_type TEXT NOT NULL CHECK (resource_type IN ('broker', 'group')),
+        resource_name TEXT NOT NULL,
+        config        TEXT NOT NULL CHECK (json_valid(config)),
+        PRIMARY KEY (resource_type, resource_name)
+    );
+    CREATE TABLE quotas (
+        entity TEXT NOT NULL CHECK (json_valid(entity)),
+        name   TEXT NOT NULL,
+        value  REAL NOT NULL,
+        PRIMARY KEY (entity, name)
+    );
+    CREATE TABLE sequences (
+        name TEXT PRIMARY KEY NOT NULL,
+        next INTEGER NOT NULL
+    );
+    """,
+)
+
+VERSION = len(_STEPS)
+
+
+def migrate(connection: sqlite3.Connection, version: int) -> None:
+    """Take the steps that are missing, all in one transaction with the new `user_version`."""
+    assert 0 <= version <= VERSION
+    if version == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in _STEPS[version:]:
+            for statement in filter(str.strip, step.split(";")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,330 @@
+"""The catalogue in one SQLite file, `catalogue.sqlite`, in the data directory.
+
+Writes from all services go to one thread, which takes everything that waits into one transaction:
+creating a thousand topics at once costs two syncs, not a thousand. `synchronous=FULL` in WAL mode
+makes a returned write safe from a power failure, and lets other programs read meanwhile. With
+`:memory:` nothing is kept and nothing leaves the event loop's thread, so simulation stays exact.
+
+A file that is not ours, damaged, or of a newer version is refused by name and left untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from penstock.catalogue import schema
+from penstock.catalogue.catalogue import (
+    Contents,
+    GroupRow,
+    QuotaEntity,
+    ResourceType,
+    Shown,
+    TopicRow,
+)
+from penstock.errors import DataDirectoryDamaged, StorageError
+from penstock.model.topic import NO_CONFIG, Topic, topic_id_from_text, topic_id_text
+
+FILE_NAME = "catalogue.sqlite"
+_BUSY_SECONDS = 10.0  # how long another program may hold a lock on the file before we give up
+
+T = TypeVar("T")
+_Work = Callable[[sqlite3.Connection], Any]
+
+
+class SqliteCatalogue:
+    """The SQLite home of a catalogue. Made by `open`; every method but that is async."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._waiting: deque[tuple[_Work, Future[Any]]] = deque()
+        self._gate = threading.Lock()  # over _waiting and _draining: the loop and the writer thread
+        self._draining = False
+        self._writer = (
+            None if path == ":memory:" else ThreadPoolExecutor(1, thread_name_prefix="catalogue")
+        )
+
+    def __repr__(self) -> str:
+        return f"SqliteCatalogue({self._path!r})"
+
+    @classmethod
+    def open(cls, path: Path | str) -> SqliteCatalogue:
+        """Open or create the file (or `:memory:`). Blocks briefly; raises DataDirectoryDamaged."""
+        name = str(path)
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            _prepare(connection, name)
+        except sqlite3.Error as problem:
+            if connection is not None:
+                connection.close()
+            raise DataDirectoryDamaged(_describe(name, problem)) from problem
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+        return cls(connection, name)
+
+    async def load(self) -> Contents:
+        try:
+            return await self._do(_load)
+        except (sqlite3.Error, StorageError, ValueError, TypeError, AttributeError) as problem:
+            raise DataDirectoryDamaged(
+                f"{self._path} cannot be read: {problem}. Restore it from a backup, or move it "
+                "away to start with no topics (their data will then be seen as left over)."
+            ) from problem
+
+    async def put_topics(self, rows: Sequence[TopicRow]) -> None:
+        values = [_topic_values(row) for row in rows]
+        await self._do(_each(_PUT_TOPIC, values))
+
+    async def show_topics(self, rows: Sequence[TopicRow]) -> None:
+        values = [(*row.shown, topic_id_text(row.topic.id)) for row in rows]
+        await self._do(_each(_SHOW_TOPIC, values))
+
+    async def delete_topics(self, topic_ids: Collection[uuid.UUID]) -> None:
+        ids = [(topic_id_text(topic_id),) for topic_id in topic_ids]
+        await self._do(_each("DELETE FROM topics WHERE topic_id = ?", ids))
+
+    async def put_config(
+        self, resource: ResourceType, name: str, config: Mapping[str, str]
+    ) -> None:
+        text = _json(config)
+        if config:
+            await self._do(_each(_PUT_CONFIG, [(resource, name, text)]))
+        else:
+            await self._do(_each(_DELETE_CONFIG, [(resource, name)]))
+
+    async def put_quota(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
+        text = _json(dict(entity))
+        rows = [(text, name, value) for name, value in values.items()]
+
+        def replace(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM quotas WHERE entity = ?", (text,))
+            db.executemany("INSERT INTO quotas VALUES (?, ?, ?)", rows)
+
+        await self._do(replace)
+
+    async def reserve_producer_ids(self, count: int) -> int:
+        assert count > 0
+
+        def reserve(db: sqlite3.Connection) -> int:
+            ((end,),) = db.execute(_RESERVE, {"name": "producer_id", "count": count}).fetchall()
+            return cast(int, end) - count
+
+        return await self._do(reserve)
+
+    async def put_groups(self, rows: Sequence[GroupRow]) -> None:
+        values = [_group_values(row) for row in rows]
+        await self._do(_each(_PUT_GROUP, values))
+
+    async def delete_groups(self, group_ids: Collection[str]) -> None:
+        ids = [(group_id,) for group_id in group_ids]
+        await self._do(_each("DELETE FROM consumer_groups WHERE group_id = ?", ids))
+
+    async def close(self) -> None:
+        if self._writer is None:
+            self._connection.close()
+            return
+        # Behind everything that waits: the pool has one thread and keeps order.
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._connection.close)
+        self._writer.shutdown(wait=False)
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Have the writer do `work` in its next transaction; returns when that is on disk."""
+        future: Future[T] = Future()
+        with self._gate:
+            self._waiting.append((work, future))
+            start, self._draining = not self._draining, True
+        if self._writer is None:
+            self._drain()
+            return future.result()
+        if start:
+            self._writer.submit(self._drain)
+        # A cancelled caller must not take back what others are committed with: the work goes on.
+        return await asyncio.shield(asyncio.wrap_future(future))
+
+    def _drain(self) -> None:
+        while True:
+            with self._gate:
+                batch = list(self._waiting)
+                self._waiting.clear()
+                if not batch:
+                    self._draining = False
+                    return
+            self._commit(batch)
+
+    def _commit(self, batch: list[tuple[_Work, Future[Any]]]) -> None:
+        """One transaction for the whole batch; a piece that fails undoes only itself."""
+        done: list[tuple[Future[Any], Any]] = []
+        failed: list[tuple[Future[Any], BaseException]] = []
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for work, future in batch:
+                self._connection.execute("SAVEPOINT piece")
+                try:
+                    result = work(self._connection)
+                except Exception as problem:
+                    self._connection.execute("ROLLBACK TO piece")
+                    failed.append((future, self._refusal(problem)))
+                else:
+                    done.append((future, result))
+                self._connection.execute("RELEASE piece")
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            failed = [(future, self._refusal(problem)) for _, future in batch]
+            done = []
+        for future, result in done:
+            future.set_result(result)
+        for future, refusal in failed:
+            future.set_exception(refusal)
+
+    def _refusal(self, problem: Exception) -> Exception:
+        if isinstance(problem, sqlite3.Error):
+            refusal: Exception = StorageError(f"the catalogue could not be written: {problem}")
+            refusal.__cause__ = problem
+            return refusal
+        return problem
+
+
+def _prepare(connection: sqlite3.Connection, name: str) -> None:
+    """Check that the file is ours and whole, then bring it up to this version's tables."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if tables and owner != schema.APPLICATION_ID:
+        raise DataDirectoryDamaged(
+            f"{name} is a SQLite database of something else, not a catalogue"
+        )
+    if version > schema.VERSION:
+        raise DataDirectoryDamaged(
+            f"{name} was written by a newer version (tables of version {version}; this one knows "
+            f"{schema.VERSION}). Run the newer version, or restore a backup."
+        )
+    (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if health != "ok":
+        raise DataDirectoryDamaged(
+            f"{name} is damaged: {health}. Restore it from a backup, or try `sqlite3 {name} "
+            "'.recover'`."
+        )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    schema.migrate(connection, version)
+
+
+def _describe(name: str, problem: sqlite3.Error) -> str:
+    return (
+        f"{name} cannot be opened as the catalogue: {problem}. Restore it from a backup, or move "
+        "it away to start with no topics (their data will then be seen as left over)."
+    )
+
+
+_PUT_TOPIC = """
+    INSERT INTO topics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (topic_name) DO UPDATE SET
+        topic_id = excluded.topic_id, partition_count = excluded.partition_count,
+        replication_factor = excluded.replication_factor, retention_ms = excluded.retention_ms,
+        max_message_bytes = excluded.max_message_bytes,
+        compression_type = excluded.compression_type, cleanup_policy = excluded.cleanup_policy,
+        created_at = excluded.created_at, config = excluded.config
+"""
+_SHOW_TOPIC = """
+    UPDATE topics SET retention_ms = ?, max_message_bytes = ?, compression_type = ?,
+                      cleanup_policy = ? WHERE topic_id = ?
+"""
+_PUT_GROUP = """
+    INSERT OR REPLACE INTO consumer_groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_PUT_CONFIG = "INSERT OR REPLACE INTO resource_configs VALUES (?, ?, ?)"
+_DELETE_CONFIG = "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?"
+_RESERVE = """
+    INSERT INTO sequences VALUES (:name, :count)
+    ON CONFLICT (name) DO UPDATE SET next = next + :count RETURNING next
+"""
+_READ_TOPICS = """
+    SELECT topic_name, topic_id, partition_count, replication_factor, created_at, config,
+           retention_ms, max_message_bytes, compression_type, cleanup_policy
+    FROM topics ORDER BY topic_name
+"""
+
+
+def _each(statement: str, rows: Sequence[tuple[Any, ...]]) -> Callable[[sqlite3.Connection], None]:
+    """Work that executes one statement for each row. Its cursor never leaves the writer's thread:
+    letting go of one elsewhere while its statement is used again is a misuse of SQLite."""
+
+    def work(db: sqlite3.Connection) -> None:
+        db.executemany(statement, rows).close()
+
+    return work
+
+
+def _load(db: sqlite3.Connection) -> Contents:
+    contents = Contents()
+    shared: dict[str, Mapping[str, str]] = {"{}": NO_CONFIG}  # topics with equal overrides
+    for name, topic_id, partitions, replicas, created_at, config, *shown in db.execute(
+        _READ_TOPICS
+    ):
+        overrides = shared.get(config)
+        if overrides is None:
+            overrides = shared[config] = json.loads(config)
+        topic = Topic(
+            name=name,
+            id=topic_id_from_text(topic_id),
+            partition_count=partitions,
+            replication_factor=replicas,
+            created_at_ms=_milliseconds(created_at),
+            config=overrides,
+        )
+        contents.topics.append(TopicRow(topic, Shown(*shown)))
+    for resource, name, config in db.execute("SELECT * FROM resource_configs"):
+        contents.configs[resource, name] = json.loads(config)
+    for entity, name, value in db.execute("SELECT * FROM quotas"):
+        parts = tuple(sorted(json.loads(entity).items()))
+        contents.quotas.setdefault(parts, {})[name] = value
+    return contents
+
+
+def _topic_values(row: TopicRow) -> tuple[Any, ...]:
+    topic = row.topic
+    return (
+        topic.name,
+        topic_id_text(topic.id),
+        topic.partition_count,
+        topic.replication_factor,
+        *row.shown,
+        _timestamp(topic.created_at_ms),
+        _json(topic.config),
+    )
+
+
+def _group_values(row: GroupRow) -> tuple[Any, ...]:
+    heartbeat = _timestamp(row.last_heartbeat_ms) if row.last_heartbeat_ms >= 0 else None
+    return (*row[:6], _timestamp(row.created_at_ms), heartbeat)
+
+
+def _json(mapping: Mapping[str, str | None]) -> str:
+    return json.dumps(dict(mapping), ensure_ascii=False, sort_keys=True)
+
+
+def _timestamp(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d}"
+
+
+def _milliseconds(text: str) -> int:
+    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1000 + moment.microsecond // 1000
