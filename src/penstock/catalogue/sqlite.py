@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -39,6 +39,8 @@ _BUSY_SECONDS = 10.0  # how long another program may hold a lock on the file bef
 
 T = TypeVar("T")
 _Work = Callable[[sqlite3.Connection], Any]
+_Waiter = asyncio.Future[Any]
+_Answer = tuple[_Waiter, Any, Exception | None]
 
 
 class SqliteCatalogue:
@@ -47,7 +49,7 @@ class SqliteCatalogue:
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
         self._path = path
-        self._waiting: deque[tuple[_Work, Future[Any]]] = deque()
+        self._waiting: deque[tuple[_Work, _Waiter]] = deque()
         self._gate = threading.Lock()  # over _waiting and _draining: the loop and the writer thread
         self._draining = False
         self._writer = (
@@ -143,20 +145,23 @@ class SqliteCatalogue:
         self._writer.shutdown(wait=False)
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Have the writer do `work` in its next transaction; returns when that is on disk."""
-        future: Future[T] = Future()
+        """Have the writer do `work` in its next transaction; returns when that is on disk.
+
+        A caller that is cancelled does not take its work back: others are committed with it.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._writer is None:
+            _answer(self._commit([(work, future)]))
+            return await future
         with self._gate:
             self._waiting.append((work, future))
             start, self._draining = not self._draining, True
-        if self._writer is None:
-            self._drain()
-            return future.result()
         if start:
-            self._writer.submit(self._drain)
-        # A cancelled caller must not take back what others are committed with: the work goes on.
-        return await asyncio.shield(asyncio.wrap_future(future))
+            self._writer.submit(self._drain, loop)
+        return await future
 
-    def _drain(self) -> None:
+    def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             with self._gate:
                 batch = list(self._waiting)
@@ -164,41 +169,45 @@ class SqliteCatalogue:
                 if not batch:
                     self._draining = False
                     return
-            self._commit(batch)
+            loop.call_soon_threadsafe(_answer, self._commit(batch))
 
-    def _commit(self, batch: list[tuple[_Work, Future[Any]]]) -> None:
+    def _commit(self, batch: list[tuple[_Work, _Waiter]]) -> list[_Answer]:
         """One transaction for the whole batch; a piece that fails undoes only itself."""
-        done: list[tuple[Future[Any], Any]] = []
-        failed: list[tuple[Future[Any], BaseException]] = []
+        answers: list[_Answer] = []
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            for work, future in batch:
+            for work, waiter in batch:
                 self._connection.execute("SAVEPOINT piece")
                 try:
-                    result = work(self._connection)
+                    answers.append((waiter, work(self._connection), None))
                 except Exception as problem:
                     self._connection.execute("ROLLBACK TO piece")
-                    failed.append((future, self._refusal(problem)))
-                else:
-                    done.append((future, result))
+                    answers.append((waiter, None, _refusal(problem)))
                 self._connection.execute("RELEASE piece")
             self._connection.execute("COMMIT")
         except sqlite3.Error as problem:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            failed = [(future, self._refusal(problem)) for _, future in batch]
-            done = []
-        for future, result in done:
-            future.set_result(result)
-        for future, refusal in failed:
-            future.set_exception(refusal)
+            answers = [(waiter, None, _refusal(problem)) for _, waiter in batch]
+        return answers
 
-    def _refusal(self, problem: Exception) -> Exception:
-        if isinstance(problem, sqlite3.Error):
-            refusal: Exception = StorageError(f"the catalogue could not be written: {problem}")
-            refusal.__cause__ = problem
-            return refusal
+
+def _answer(answers: list[_Answer]) -> None:
+    for waiter, result, refusal in answers:
+        if waiter.done():  # its caller was cancelled
+            continue
+        if refusal is None:
+            waiter.set_result(result)
+        else:
+            waiter.set_exception(refusal)
+
+
+def _refusal(problem: Exception) -> Exception:
+    if not isinstance(problem, sqlite3.Error):
         return problem
+    refusal = StorageError(f"the catalogue could not be written: {problem}")
+    refusal.__cause__ = problem
+    return refusal
 
 
 def _prepare(connection: sqlite3.Connection, name: str) -> None:

@@ -1,0 +1,1 @@
+"""The HTTP door: health, metrics and a JSON view of the broker."""

@@ -1,0 +1,1 @@
+"""The Kafka door: sockets, dispatch and one handler per API."""

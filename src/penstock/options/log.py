@@ -90,6 +90,9 @@ class LogOptions:
     log_retention_check_interval_ms: int = long(
         5 * MINUTE_MS, "Time between two looks for segments to delete.", minimum=1, unit="ms"
     )
+    log_initial_task_delay_ms: int = long(
+        30_000, "Pause after the start before background work begins.", minimum=0, unit="ms"
+    )
     log_segment_delete_delay_ms: int = long(
         MINUTE_MS,
         "Time between renaming a deleted file and removing it.",

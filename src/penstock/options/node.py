@@ -23,7 +23,7 @@ class NodeOptions:
     )
     amqp: Address | None = address(
         None,
-        "Where AMQP clients will connect; this version has no AMQP door, so it is off.",
+        "Where AMQP clients will connect; off, for this version has no AMQP door.",
         headline=True,
     )
     http: Address | None = address(

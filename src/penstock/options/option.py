@@ -243,6 +243,8 @@ def options_of(tables: Sequence[type]) -> dict[str, Option]:
     for table in tables:
         for field in dataclasses.fields(table):
             details = field.metadata["option"]
-            option = Option(attribute=field.name, group=table.__doc__ or "", **details)
+            option = Option(
+                attribute=field.name, group=(table.__doc__ or "").rstrip("."), **details
+            )
             found[option.name] = option
     return found

@@ -1,0 +1,1 @@
+"""One async function per Kafka API: a request in, a response payload out."""

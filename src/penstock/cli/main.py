@@ -1,0 +1,99 @@
+"""The root of the command line: names of commands, and how every failure becomes a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+from penstock.cli.output import Failure, say
+from penstock.errors import ConfigurationError, DataDirectoryDamaged, DataDirectoryInUse
+
+# Each module has an `app`; it is imported when its command is called, or help needs its words.
+COMMANDS = {
+    "serve": "penstock.cli.serve",
+    "demo": "penstock.cli.demo",
+    "topic": "penstock.cli.topic",
+    "produce": "penstock.cli.produce",
+    "consume": "penstock.cli.consume",
+    "group": "penstock.cli.group",
+    "bench": "penstock.cli.bench",
+    "doctor": "penstock.cli.doctor",
+}
+
+
+class Commands(TyperGroup):
+    """The commands by name, loaded late; and the one place where failures are shown."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(import_module(COMMANDS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has seen enough: `penstock consume orders | head`.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            say("stopped")
+            raise typer.Exit(1) from None
+        except ConfigurationError as failure:
+            say(f"penstock: {failure}")
+            raise typer.Exit(2) from None
+        except (Failure, DataDirectoryInUse, DataDirectoryDamaged) as failure:
+            say(f"penstock: {failure}")
+            raise typer.Exit(1) from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"penstock {__version__}\n")
+        raise typer.Exit(0)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def penstock(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A durable log that speaks Kafka's protocol.
+
+    \b
+    Start here:
+      penstock serve                            a broker on 127.0.0.1:9092, data in ./penstock-data
+      penstock topic create orders              a topic with 4 partitions
+      echo hello | penstock produce orders      a message
+      penstock consume orders                   and back again
+
+    Commands other than serve talk to the broker at --bootstrap, or $PENSTOCK_BOOTSTRAP, or
+    127.0.0.1:9092; it may be any broker that speaks Kafka's protocol.
+    """
+
+
+def run() -> None:
+    """Do what the command line says and end the process."""
+    app(prog_name="penstock")

@@ -1,0 +1,106 @@
+"""How commands speak: data to standard output, words for people to standard error.
+
+A table is drawn with lines and colours in a terminal and as plain columns in a pipe; `--json`
+prints what a program reads. rich is imported only where something is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+_MARKS = str.maketrans("", "", ",.")  # what a number may contain besides digits
+
+
+class Failure(Exception):
+    """A command could not do what was asked. The text is a sentence; the exit code is 1."""
+
+
+def say(words: str) -> None:
+    """Words for a person."""
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document, indented in a terminal, on one line in a pipe."""
+    indent = 2 if sys.stdout.isatty() else None
+    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """A table; columns whose cells are all numbers (or empty) are aligned to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    numeric = [
+        bool(cells) and all(_is_number(row[at]) for row in cells) for at in range(len(columns))
+    ]
+    if sys.stdout.isatty():
+        _draw(columns, cells, numeric, title)
+    else:
+        _columns(columns, cells, numeric, title)
+    sys.stdout.flush()
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell.strip("-").translate(_MARKS).isdecimal()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _columns(
+    columns: Sequence[str], rows: list[list[str]], numeric: list[bool], title: str
+) -> None:
+    table = [[name.upper() for name in columns], *rows]
+    widths = [max(len(row[at]) for row in table) for at in range(len(columns))]
+    if title:
+        sys.stdout.write(title + "\n")
+    for row in table:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+
+
+def _draw(columns: Sequence[str], rows: list[list[str]], numeric: list[bool], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold"
+    )
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text(cell) for cell in row])
+    Console().print(table)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is lost. Where nobody can answer, `--yes` must be there."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody is here to confirm; add --yes")
+    if not typer.confirm(question, err=True):
+        raise Failure("nothing was changed")
+
+
+def human_bytes(count: float) -> str:
+    """`1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,89 @@
+"""The routes of the HTTP door.
+
+    /health      200 while the process runs
+    /ready       200 once every door is open and groups are loaded, else 503
+    /metrics     Prometheus
+    /api/...     what the command line shows, as JSON: cluster, topics, groups
+
+Everything here reads; the console that changes things comes with its own issue. Names in paths are
+looked up, never used as paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from penstock.errors import BrokerError, GroupIdNotFound, UnknownTopicOrPartition
+from penstock.http.view import BrokerView
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _Json(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def application(view: BrokerView) -> Starlette:
+    """The ASGI application over one broker."""
+
+    async def health(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(request: Request) -> Response:
+        waiting = view.not_ready_because()
+        if waiting:
+            return PlainTextResponse(waiting + "\n", status_code=503)
+        return PlainTextResponse("ready\n")
+
+    async def metrics(request: Request) -> Response:
+        from penstock.http.metrics import exposition  # Prometheus is imported for the first scrape
+
+        text = exposition(view)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def cluster(request: Request) -> Response:
+        return _Json(view.cluster_summary())
+
+    async def topics(request: Request) -> Response:
+        return _Json({"topics": [view.topic_summary(name) for name in view.topics.names()]})
+
+    async def topic(request: Request) -> Response:
+        return _Json(await view.topic_detail(request.path_params["name"]))
+
+    async def groups(request: Request) -> Response:
+        return _Json({"groups": view.group_summaries()})
+
+    async def group(request: Request) -> Response:
+        return _Json(view.group_detail(request.path_params["name"]))
+
+    return Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/metrics", metrics),
+            Route("/api/cluster", cluster),
+            Route("/api/topics", topics),
+            Route("/api/topics/{name}", topic),
+            Route("/api/groups", groups),
+            Route("/api/groups/{name:path}", group),
+        ],
+        exception_handlers={BrokerError: _refused, asyncio.TimeoutError: _late},
+    )
+
+
+async def _refused(request: Request, failure: Exception) -> Response:
+    missing = isinstance(failure, (UnknownTopicOrPartition, GroupIdNotFound))
+    return _Json({"error": str(failure)}, status_code=404 if missing else 400)
+
+
+async def _late(request: Request, failure: Exception) -> Response:
+    return _Json({"error": "the broker did not answer in time"}, status_code=503)

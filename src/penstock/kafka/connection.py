@@ -1,0 +1,279 @@
+"""One client's socket: frames in, responses out in the order of the requests.
+
+A request begins when the one before it has been answered, as with Apache Kafka, with one exception:
+Produce requests are pipelined. Their appends happen one after the other, but the next begins while
+earlier ones still wait for the disk, so that one sync serves many of them.
+
+Memory is bounded: reading stops while too much is queued, or while the client does not read its
+responses; requests that were already here wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.errors import BrokerError, MalformedRequest
+from penstock.kafka import dispatch
+from penstock.kafka.context import RequestContext
+from penstock.kafka.handlers import api_versions
+from penstock.wire.kafka import codec, framing
+
+if TYPE_CHECKING:
+    from penstock.kafka.server import KafkaServer
+
+log = logging.getLogger("penstock.kafka")
+
+MAX_QUEUED_REQUESTS = 128
+
+
+class _Reply:
+    """A place in the order of responses; `buffers` is None until it is known."""
+
+    __slots__ = ("api_key", "buffers", "done")
+
+    def __init__(self, api_key: int) -> None:
+        self.api_key = api_key
+        self.done = False
+        self.buffers: dispatch.Buffers | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Reads frames, starts requests in order, writes responses in order."""
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self._frames = framing.Frames(server.scratch, server.max_request_bytes)
+        self._waiting: deque[memoryview] = deque()
+        self._replies: deque[_Reply] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport | None = None
+        self._queued_bytes = 0
+        self._busy = False  # a request is in the part that must not overlap with the next
+        self._reading = True
+        self._writable = True
+        self._muted_until = 0.0
+        self.host = ""
+        self.last_active = time.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.host} waiting={len(self._waiting)} open={len(self._replies)}>"
+
+    # --- what asyncio calls -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.host = peer[0] if isinstance(peer, tuple) else "local"
+        self._server.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.disconnected(self)
+        self._forget_waiting()
+        # Nobody waits for a long poll any more. Everything else is finished as if somebody did: half
+        # a commit would be worse than an answer that nobody reads.
+        for task in self._fetches:
+            task.cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._server.stats.bytes_in += nbytes
+        try:
+            frames = self._frames.wrote(nbytes)
+        except MalformedRequest as failure:
+            self.refuse(failure)
+            return
+        for frame in frames:
+            self._waiting.append(frame)
+            self._queued_bytes += len(frame)
+            self._server.requests_queued(len(frame))
+        if frames:
+            self._start_requests()
+            self._pause_or_resume()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._pause_or_resume()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._start_requests()
+        self._pause_or_resume()
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def refuse(self, failure: BaseException) -> None:
+        """The client broke the protocol: one line in the log, and the connection is gone."""
+        log.warning("closed the connection of %s: %s", self.host, failure)
+        self._server.stats.malformed += 1
+        self.close()
+
+    def close(self) -> None:
+        self._forget_waiting()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _forget_waiting(self) -> None:
+        size = sum(map(len, self._waiting))
+        self._waiting.clear()
+        self._dequeued(size)
+
+    def _dequeued(self, size: int) -> None:
+        self._queued_bytes -= size
+        self._server.requests_dequeued(size)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._replies and not self._waiting
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _pause_or_resume(self) -> None:
+        if self._transport is None:
+            return
+        full = (
+            not self._writable
+            or len(self._waiting) > MAX_QUEUED_REQUESTS
+            or self._server.is_overloaded
+        )
+        # A connection with nothing queued may always read: else nobody could make progress.
+        wanted = not full or (self._writable and not self._queued_bytes)
+        if wanted and not self._reading:
+            self._transport.resume_reading()
+        elif not wanted and self._reading:
+            self._transport.pause_reading()
+        self._reading = wanted
+
+    def room_again(self) -> None:
+        """The broker as a whole has room for requests again."""
+        self._pause_or_resume()
+
+    def _start_requests(self) -> None:
+        if self._muted_until and self._server.loop.time() < self._muted_until:
+            return
+        while self._waiting and not self._busy and self._writable:
+            frame = self._waiting[0]
+            try:
+                header = framing.read_header(frame)
+            except MalformedRequest as failure:
+                self.refuse(failure)
+                return
+            pipelined = header.api_key == dispatch.PRODUCE and all(
+                reply.api_key == dispatch.PRODUCE for reply in self._replies
+            )
+            if self._replies and not pipelined:
+                return
+            self._waiting.popleft()
+            self._busy = True
+            reply = _Reply(header.api_key)
+            self._replies.append(reply)
+            task = self._server.loop.create_task(self._serve(header, frame, reply))
+            tasks = self._fetches if header.api_key == dispatch.FETCH else self._tasks
+            tasks.add(task)
+            task.add_done_callback(partial(self._finished, tasks, reply, len(frame)))
+
+    def _mute(self, delay_ms: int) -> None:
+        """Begin no request for a while: the client is over its quota."""
+        self._muted_until = self._server.loop.time() + delay_ms / 1000
+        self._server.loop.call_at(self._muted_until, self._start_requests)
+
+    def _release(self) -> None:
+        self._busy = False
+        if self._waiting:
+            self._start_requests()
+
+    async def _serve(
+        self, header: framing.RequestHeader, frame: memoryview, reply: _Reply
+    ) -> None:
+        started = time.monotonic()
+        self.last_active = started
+        try:
+            reply.buffers = await self._answer(header, frame)
+        except MalformedRequest as failure:
+            self.refuse(failure)
+        except BrokerError as failure:
+            # Handlers answer per item; an error that reaches here has no place in the response.
+            self.refuse(failure)
+        except Exception:
+            log.exception("API %s v%s failed", header.api_key, header.api_version)
+            self.close()
+        self._server.stats.answered(header.api_key, time.monotonic() - started)
+
+    def _finished(
+        self,
+        tasks: set[asyncio.Task[None]],
+        reply: _Reply,
+        size: int,
+        task: asyncio.Task[None],
+    ) -> None:
+        """Runs even for a task that was cancelled before it began."""
+        tasks.discard(task)
+        reply.done = True
+        self._dequeued(size)
+        self._write_ready()
+        self._busy = False
+        self._start_requests()
+        self._pause_or_resume()
+
+    async def _answer(
+        self, header: framing.RequestHeader, frame: memoryview
+    ) -> dispatch.Buffers | None:
+        key, version = header.api_key, header.api_version
+        api = dispatch.APIS.get(key)
+        if api is None or not api.serves(version):
+            if key == codec.API_VERSIONS:
+                body = codec.encode_response(key, 0, api_versions.unsupported())
+                return _framed(codec.response_header(key, False, header.correlation_id), [body])
+            raise MalformedRequest(f"API {key} v{version} is not served")
+        flexible = dispatch.is_flexible(key, version)
+        body_at = framing.skip_tags(frame, header.body_at) if flexible else header.body_at
+        ctx = RequestContext(
+            broker=self._server.broker,
+            api_key=key,
+            api_version=version,
+            client_id=header.client_id or "",
+            client_host=self.host,
+            release=self._release,
+        )
+        buffers = await dispatch.answer(ctx, frame[body_at:])
+        if ctx.throttle_ms:
+            self._mute(ctx.throttle_ms)
+        if buffers is None:
+            return None
+        return _framed(codec.response_header(key, flexible, header.correlation_id), buffers)
+
+    def _write_ready(self) -> None:
+        transport = self._transport
+        out: dispatch.Buffers = []
+        while self._replies and self._replies[0].done:
+            buffers = self._replies.popleft().buffers
+            if buffers:
+                out += buffers
+        if not out or transport is None:
+            return
+        self._server.stats.bytes_out += sum(map(len, out))
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+
+
+def _framed(header: bytes, buffers: dispatch.Buffers) -> dispatch.Buffers:
+    """The response with its size in front; small ones become one buffer, so one packet."""
+    size = len(header) + sum(map(len, buffers))
+    front = size.to_bytes(4, "big") + header
+    if len(buffers) == 1 and len(buffers[0]) < 65536:
+        return [b"".join((front, buffers[0]))]
+    return [front, *buffers]

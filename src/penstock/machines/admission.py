@@ -1,0 +1,78 @@
+"""Which batches a topic takes: the checks between a client's bytes and the log.
+
+What the header tells is checked for every batch. Records are looked at only where the topic's
+settings make it necessary: a compacted topic needs keys, a bound on old timestamps needs each one.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordListTooLarge,
+    RecordTooLarge,
+)
+from penstock.model.batch import BatchHeader, checked_batches
+from penstock.model.records import read_records
+from penstock.model.topic_config import TopicSettings
+
+_FOREVER_MS = (1 << 63) - 1
+
+
+def admit(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
+    """The header of the one batch in `records`, or the reason why the topic refuses it."""
+    batches = checked_batches(records)
+    if len(batches) != 1:
+        raise InvalidRecord(f"a partition takes one batch a request, not {len(batches)}")
+    header = batches[0][1]
+    size = header.size
+    if size > settings.max_message_bytes:
+        raise RecordTooLarge(
+            f"a batch of {size} bytes; max.message.bytes is {settings.max_message_bytes}"
+        )
+    if size > settings.segment_bytes:
+        raise RecordListTooLarge(
+            f"a batch of {size} bytes; segment.bytes is {settings.segment_bytes}"
+        )
+    if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
+        raise InvalidRecord(
+            f"a batch of {header.record_count} records over {header.last_offset_delta + 1} offsets"
+        )
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecord("an idempotent batch needs an epoch and a sequence")
+    if not settings.log_append_time:
+        _check_timestamps(records, header, settings, now_ms)
+    if settings.compacted:
+        _check_keys(records)
+    return header
+
+
+def _check_timestamps(
+    records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
+) -> None:
+    latest = min(now_ms + settings.message_timestamp_after_max_ms, _FOREVER_MS)
+    earliest = now_ms - settings.message_timestamp_before_max_ms
+    # Only the first and the highest timestamp are in the header: a bound on old ones needs a look.
+    if header.max_timestamp <= latest and earliest <= 0:
+        return
+    wrong = tuple(
+        (index, f"timestamp {record.timestamp} is not within [{earliest}, {latest}]")
+        for index, record in enumerate(read_records(records))
+        if record.timestamp >= 0 and not earliest <= record.timestamp <= latest
+    )
+    if wrong:
+        raise InvalidTimestamp(
+            f"{len(wrong)} records have a timestamp too far from the broker's clock", wrong
+        )
+
+
+def _check_keys(records: memoryview) -> None:
+    keyless = tuple(
+        (index, "a compacted topic needs a key")
+        for index, record in enumerate(read_records(records))
+        if record.key is None
+    )
+    if keyless:
+        raise InvalidRecord("a compacted topic cannot accept a record without a key", keyless)

@@ -1,0 +1,96 @@
+"""Fixtures that more than one kind of test uses: the brokers, unique names, what is missing here.
+
+`broker` is one `penstock serve` for the whole run of a worker, in a process of its own. Set
+PENSTOCK_TEST_BOOTSTRAP=host:port to run the same conformance tests against any other broker, for
+example Apache Kafka: tests marked `own_broker`, which need to restart or inspect ours, are then
+deselected, and the end of the run says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.broker import BrokerProcess, ForeignBroker
+from support.naming import unique
+
+FOREIGN = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
+NOT_TESTED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "own_broker: needs a Penstock process of its own (to restart, kill or inspect)"
+    )
+    config.stash[NOT_TESTED] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not FOREIGN:
+        return
+    ours = [item for item in items if item.get_closest_marker("own_broker")]
+    if ours:
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in ours]
+        config.stash[NOT_TESTED]["tests that restart or inspect Penstock"] = (
+            f"{len(ours)} deselected: PENSTOCK_TEST_BOOTSTRAP={FOREIGN} is not ours to restart"
+        )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what this machine could not test, so that a green run does not hide it."""
+    missing = dict(config.stash[NOT_TESTED])
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+        missing.setdefault(reason.removeprefix("Skipped: "), "")
+    if missing:
+        terminalreporter.section("not tested on this machine")
+        for what, why in missing.items():
+            terminalreporter.line(f"{what}: {why}" if why else what)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess | ForeignBroker]:
+    """The broker that conformance tests share. Use unique topics and groups."""
+    if FOREIGN:
+        yield ForeignBroker(FOREIGN)
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data").start()
+    yield process
+    assert process.running, f"the shared broker died:\n{process.log[-5000:]}"
+    process.stop()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start a broker of the test's own: start_broker(settings={...}, port=...)."""
+    started: list[BrokerProcess] = []
+
+    def start(data: Path | None = None, **options: object) -> BrokerProcess:
+        process = BrokerProcess(data or tmp_path / "data", **options)  # type: ignore[arg-type]
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """name("orders") is a topic, group or transactional id that nobody else uses."""
+    return unique
+
+
+@pytest.fixture
+def bootstrap(broker: BrokerProcess | ForeignBroker) -> str:
+    return broker.bootstrap

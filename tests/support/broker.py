@@ -1,0 +1,191 @@
+"""A broker to test against: our own as a subprocess, or any other that is already running.
+
+`BrokerProcess` starts `python -m penstock serve` on a free port, reads the ready line, and can
+stop, kill and start it again on the same data and the same port. `ForeignBroker` stands for one
+named by PENSTOCK_TEST_BOOTSTRAP (usually Apache Kafka), which the tests may use but not control.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+READY = re.compile(r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) .*pid=(?P<pid>\d+) in \S+s$")
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+# Settings of the test broker that differ from the shipped defaults, in the names of the
+# configuration file. They only make background work come round sooner.
+QUICK: Mapping[str, str] = {
+    "log.retention.check.interval.ms": "300",
+    "log.cleaner.backoff.ms": "300",
+    "log.segment.delete.delay.ms": "1000",
+    "log.initial.task.delay.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
+}
+
+
+class ForeignBroker:
+    """A broker that somebody else runs: reachable, not restartable, its memory unknown."""
+
+    is_penstock = False
+    pid: int | None = None
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        host, port = bootstrap.rsplit(":", 1)
+        self.host, self.port = host, int(port)
+
+
+def free_port() -> int:
+    """A port below the ephemeral range, so that no outgoing connection takes it in a restart."""
+    while True:
+        port = random.randint(15_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class BrokerProcess:
+    """`penstock serve` in a process of its own, with what it printed kept for failure messages."""
+
+    is_penstock = True
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        port: int = 0,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.data = data
+        self.settings = {**QUICK, **(settings or {})}
+        self.arguments = list(arguments)
+        self.host, self.port = "127.0.0.1", port
+        self.pid: int | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"BrokerProcess({self.data}, {self.bootstrap}, pid={self.pid})"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """Everything the broker wrote to standard error so far."""
+        return "".join(self._stderr)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def command(self) -> list[str]:
+        config = self.data.parent / f"{self.data.name}.toml"
+        lines = [f'"{name}" = "{value}"\n' for name, value in self.settings.items()]
+        config.write_text("".join(lines))
+        where = ["--data", str(self.data)]
+        doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", "off", "--http", "127.0.0.1:0"]
+        serve = [sys.executable, "-m", "penstock", "serve"]
+        return [*serve, *where, *doors, "--config", str(config), *self.arguments]
+
+    def start(self, *, within: float = 30.0) -> BrokerProcess:
+        assert not self.running, "already running"
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(
+            self.command(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        threading.Thread(target=self._collect, args=(self._process.stderr,), daemon=True).start()
+        watchdog = threading.Timer(within, self._process.kill)
+        watchdog.start()
+        try:
+            line = self._process.stdout.readline().rstrip("\n")
+        finally:
+            watchdog.cancel()
+        ready = READY.match(line)
+        if ready is None:
+            self._process.kill()
+            self._process.wait()
+            time.sleep(0.2)  # the collecting thread reads the last words
+            raise AssertionError(f"no ready line, but {line!r}\n{self.log}")
+        self.host, self.port = ready["host"], int(ready["port"])
+        self.pid = int(ready["pid"])
+        threading.Thread(target=self._collect, args=(self._process.stdout,), daemon=True).start()
+        return self
+
+    def _collect(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._stderr.append(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, *, within: float = 20.0) -> int:
+        assert self._process is not None
+        return self._process.wait(within)
+
+    def stop(self, *, within: float = 20.0) -> None:
+        """Stop cleanly; a broker that does not, or exits with an error, is a failed test."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            code = self.wait(within=within)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"no clean stop within {within} s\n{self.log}") from None
+        assert code == 0, f"exit status {code} after SIGTERM\n{self.log}"
+
+    def kill(self) -> None:
+        """SIGKILL: no flush, no marker, nothing written any more."""
+        if self.running:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+    def restart(self) -> BrokerProcess:
+        self.stop()
+        return self.start()
+
+    def memory_mb(self) -> float:
+        return self._status("VmRSS")
+
+    def peak_memory_mb(self) -> float:
+        return self._status("VmHWM")
+
+    def forget_peak_memory(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def _status(self, field: str) -> float:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+        raise AssertionError(f"no {field} of {self.pid}")

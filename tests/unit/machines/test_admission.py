@@ -1,0 +1,113 @@
+"""Which batches a topic takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import (
+    CorruptRecord,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordListTooLarge,
+    RecordTooLarge,
+    UnsupportedMessageFormat,
+)
+from penstock.machines.admission import admit
+from penstock.model import batch
+from penstock.model.records import build_batch, build_marker
+from penstock.model.topic_config import TopicSettings, resolve
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+
+
+def settings(**overrides: str) -> TopicSettings:
+    return resolve({name.replace("_", "."): value for name, value in overrides.items()}, {})
+
+
+def one_batch(timestamp_ms: int = NOW, key: bytes | None = b"k") -> memoryview:
+    return memoryview(build_batch([(key, b"v", ())], timestamp_ms=timestamp_ms))
+
+
+def test_a_sound_batch_is_taken() -> None:
+    assert admit(one_batch(), settings(), NOW).record_count == 1
+
+
+def test_a_batch_over_the_limit_is_too_large() -> None:
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes"):
+        admit(one_batch(), settings(max_message_bytes="50"), NOW)
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    large = memoryview(build_batch([(b"k", b"v" * 2_000_000, ())], timestamp_ms=NOW))
+    tight = settings(max_message_bytes="3000000", segment_bytes="1048576")
+    with pytest.raises(RecordListTooLarge):
+        admit(large, tight, NOW)
+
+
+def test_two_batches_at_once_are_refused() -> None:
+    with pytest.raises(InvalidRecord, match="one batch"):
+        admit(memoryview(bytearray(bytes(one_batch()) * 2)), settings(), NOW)
+
+
+def test_a_flipped_bit_is_noticed() -> None:
+    records = one_batch()
+    records[65] ^= 1
+    with pytest.raises(CorruptRecord, match="checksum"):
+        admit(records, settings(), NOW)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 60, 61, 65])
+def test_a_cut_off_batch_is_corrupt(cut: int) -> None:
+    with pytest.raises(CorruptRecord):
+        admit(one_batch()[:cut], settings(), NOW)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_old_message_format_is_named_as_such(magic: int) -> None:
+    records = one_batch()
+    records[16] = magic
+    with pytest.raises(UnsupportedMessageFormat):
+        admit(records, settings(), NOW)
+
+
+@pytest.mark.parametrize(("at", "value"), [(23, 5), (23, -1), (57, 7), (57, 0), (57, -1)])
+def test_counts_that_contradict_each_other_are_refused(at: int, value: int) -> None:
+    records = bytearray(one_batch())
+    records[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    batch.set_attributes(records, 0, len(records), 0)
+    with pytest.raises((InvalidRecord, CorruptRecord)):
+        admit(memoryview(records), settings(), NOW)
+
+
+def test_clients_cannot_write_control_records() -> None:
+    marker = build_marker(
+        producer_id=1, producer_epoch=0, commit=True, coordinator_epoch=0, timestamp_ms=NOW
+    )
+    with pytest.raises(InvalidRecord, match="control"):
+        admit(memoryview(marker), settings(), NOW)
+
+
+def test_a_timestamp_from_the_future_is_refused_with_its_index() -> None:
+    with pytest.raises(InvalidTimestamp) as refusal:
+        admit(one_batch(NOW + 2 * DAY), settings(), NOW)
+    assert [index for index, _ in refusal.value.record_errors] == [0]
+
+
+def test_an_old_timestamp_is_refused_only_where_the_topic_says_so() -> None:
+    admit(one_batch(NOW - 300 * DAY), settings(), NOW)
+    with pytest.raises(InvalidTimestamp):
+        admit(
+            one_batch(NOW - 2 * DAY), settings(message_timestamp_before_max_ms=str(DAY)), NOW
+        )
+
+
+def test_a_topic_that_stamps_records_itself_does_not_look_at_theirs() -> None:
+    admit(one_batch(NOW + 300 * DAY), settings(message_timestamp_type="LogAppendTime"), NOW)
+
+
+def test_a_compacted_topic_names_the_records_without_a_key() -> None:
+    records = build_batch([(b"k", b"1", ()), (None, b"2", ())], timestamp_ms=NOW)
+    with pytest.raises(InvalidRecord) as refusal:
+        admit(memoryview(records), settings(cleanup_policy="compact"), NOW)
+    assert [index for index, _ in refusal.value.record_errors] == [1]
