@@ -18,14 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+from penstock.model.quota import QuotaEntity
 from penstock.model.topic import Topic
 from penstock.model.topic_config import TopicSettings
 
 ResourceType = Literal["broker", "group"]
-
-# The parts of a quota's entity, sorted: (("client-id", "app"), ("user", None)). None is the default
-# entity, which applies to every name that has no quota of its own (KIP-546).
-QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class Shown(NamedTuple):

@@ -26,12 +26,12 @@ from penstock.catalogue import schema
 from penstock.catalogue.catalogue import (
     Contents,
     GroupRow,
-    QuotaEntity,
     ResourceType,
     Shown,
     TopicRow,
 )
 from penstock.errors import DataDirectoryDamaged, StorageError
+from penstock.model.quota import QuotaEntity
 from penstock.model.topic import NO_CONFIG, Topic, topic_id_from_text, topic_id_text
 
 FILE_NAME = "catalogue.sqlite"

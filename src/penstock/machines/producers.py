@@ -39,6 +39,7 @@ from penstock.model.batch import TRANSACTIONAL_FLAG, BatchHeader
 from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
 
 NO_GUARD = 0
+_MOST_VERIFICATIONS = 10_000  # under way in one partition; the oldest go first
 
 
 class ProducerDescription(NamedTuple):
@@ -55,11 +56,10 @@ class ProducerDescription(NamedTuple):
 class _Verification:
     """Transactional batches that wait for the coordinator to vouch for them (KIP-890)."""
 
-    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms", "starts_at_zero")
+    __slots__ = ("guard", "lowest_sequence", "started_ms", "starts_at_zero")
 
-    def __init__(self, guard: int, epoch: int, starts_at_zero: bool) -> None:
+    def __init__(self, guard: int, starts_at_zero: bool) -> None:
         self.guard = guard
-        self.epoch = epoch
         self.starts_at_zero = starts_at_zero
         self.lowest_sequence = 1 << 31
         self.started_ms = 0
@@ -83,7 +83,7 @@ class ProducerStates:
         # `_open` is always its smallest.
         self._open: dict[int, int] = {}  # -> producer id
         self._unreplicated: dict[int, int] = {}  # -> offset of the marker
-        self._verifications: dict[int, _Verification] = {}
+        self._verifications: dict[tuple[int, int], _Verification] = {}  # by producer id and epoch
         self._guards = NO_GUARD
         self.first_unstable_offset: int | None = None  # None: every transaction is decided
 
@@ -144,7 +144,7 @@ class ProducerStates:
         if header.attributes & TRANSACTIONAL_FLAG and state.transaction_offset == NO_OFFSET:
             state.transaction_offset = header.base_offset
             self._open[header.base_offset] = producer_id
-            self._verifications.pop(producer_id, None)
+            self._verifications.pop((producer_id, header.producer_epoch), None)
             self._find_first_unstable()
 
     def may_have_forgotten(self, header: BatchHeader) -> bool:
@@ -186,13 +186,13 @@ class ProducerStates:
                 raise _old_epoch(producer_id, epoch, state.epoch)
             if state.transaction_offset != NO_OFFSET and epoch == state.epoch:
                 return NO_GUARD
-        verification = self._verifications.get(producer_id)
-        if verification is not None and epoch < verification.epoch:
-            raise _old_epoch(producer_id, epoch, verification.epoch)
-        if verification is None or epoch > verification.epoch:
+        verification = self._verifications.get((producer_id, epoch))
+        if verification is None:
             self._guards += 1
-            verification = _Verification(self._guards, epoch, starts_at_zero)
-            self._verifications[producer_id] = verification
+            verification = _Verification(self._guards, starts_at_zero)
+            self._verifications[producer_id, epoch] = verification
+            if len(self._verifications) > _MOST_VERIFICATIONS:
+                del self._verifications[next(iter(self._verifications))]
         if 0 <= base_sequence < verification.lowest_sequence:
             verification.lowest_sequence = base_sequence
         verification.started_ms = now_ms
@@ -204,12 +204,8 @@ class ProducerStates:
         epoch = header.producer_epoch
         if state is not None and state.transaction_offset != NO_OFFSET and state.epoch == epoch:
             return
-        verification = self._verifications.get(header.producer_id)
-        if (
-            verification is None
-            or verification.epoch != epoch
-            or (client and guard != verification.guard)
-        ):
+        verification = self._verifications.get((header.producer_id, epoch))
+        if verification is None or (client and guard != verification.guard):
             raise InvalidTxnState(
                 f"the batch of producer {header.producer_id} is in no ongoing transaction"
             )
@@ -251,7 +247,8 @@ class ProducerStates:
         A marker for a producer without an open transaction changes only its epochs.
         """
         producer_id = header.producer_id
-        self._verifications.pop(producer_id, None)
+        # Only its own epoch: what waits under an older one is refused for its epoch from here on.
+        self._verifications.pop((producer_id, header.producer_epoch), None)
         state = self._producers.get(producer_id)
         if state is None:
             state = self._producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
@@ -321,9 +318,9 @@ class ProducerStates:
         ]
         for producer_id in silent:
             del self._producers[producer_id]
-        for producer_id, verification in list(self._verifications.items()):
+        for key, verification in list(self._verifications.items()):
             if now_ms - verification.started_ms >= expiration_ms:
-                del self._verifications[producer_id]
+                del self._verifications[key]
         return len(silent)
 
     def describe(self) -> list[ProducerDescription]:

@@ -183,12 +183,12 @@ class Transaction:
         if command.producer_id == state.producer_id:
             # Stricter than Kafka, where any old epoch of the id aborts an ongoing transaction.
             repeated = epoch == state.last_epoch and state.status is not _ONGOING
-            if epoch == state.producer_epoch or repeated:
-                return
-        elif command.producer_id == state.previous_producer_id and epoch >= LAST_EPOCH:
-            if epoch == state.last_epoch:
-                return
-        raise self._fenced(command.producer_id, epoch)
+            welcome = epoch == state.producer_epoch or repeated
+        else:  # its epochs were used up, and it has not heard of its new id
+            rotated = command.producer_id == state.previous_producer_id
+            welcome = rotated and epoch == state.last_epoch >= LAST_EPOCH
+        if not welcome:
+            raise self._fenced(command.producer_id, epoch)
 
     def _add(self, command: AddPartitions, now_ms: int) -> Verdict:
         state = self._check_producer(command.producer_id, command.producer_epoch)

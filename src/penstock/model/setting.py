@@ -41,24 +41,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")  # int() alone would take underscores and 
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSynonym:
-    """A broker option that gives a setting its default. `unit` is how many of ours one of its is.
-
-    `log.retention.hours` is a synonym of `retention.ms` with a unit of 3,600,000.
-    """
-
-    name: str
-    unit: int = 1
-
-    def convert(self, text: str) -> str:
-        """The broker option's text as the setting's: hours become milliseconds; -1 stays."""
-        if self.unit == 1 or not _INTEGER.fullmatch(text.strip()):
-            return text
-        amount = int(text)
-        return str(amount if amount < 0 else amount * self.unit)
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     """A setting and its rules. `default` is text, as it would arrive on the wire."""
 
@@ -69,7 +51,6 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    synonyms: tuple[BrokerSynonym, ...] = ()
     check: Callable[[Value], str | None] | None = None
 
     def parse(self, text: str | None) -> Value:
@@ -137,10 +118,7 @@ def _read_string(setting: Setting, text: str) -> Value:
 
 
 def _read_list(setting: Setting, text: str) -> Value:
-    words = tuple(split_list(text))
-    if len(set(words)) != len(words):
-        raise setting._refusal(text, "it names the same entry twice")
-    return words
+    return tuple(dict.fromkeys(split_list(text)))  # an entry given twice counts once, as in Kafka
 
 
 _READERS: Mapping[SettingType, Callable[[Setting, str], Value]] = {

@@ -95,10 +95,12 @@ def _resolve(
         declared = SETTINGS[name]
         values[field] = declared.parse(texts.get(name, declared.default))
     values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+    values["retention_bytes"] = max(-1, values["retention_bytes"])  # any negative is no limit
     settings = TopicSettings(**values)
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
         raise InvalidConfig(
-            f"min.compaction.lag.ms ({settings.min_compaction_lag_ms}) must not be above "
-            f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})"
+            f"conflict topic config setting min.compaction.lag.ms "
+            f"({settings.min_compaction_lag_ms}) > max.compaction.lag.ms "
+            f"({settings.max_compaction_lag_ms})"
         )
     return settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.model.setting import LONG_MAX, BrokerSynonym, Setting, SettingType, Value, table_of
+from penstock.model.setting import LONG_MAX, Setting, SettingType, Value, table_of
 
 BOOLEAN, STRING, INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
 LONG, DOUBLE, LIST = SettingType.LONG, SettingType.DOUBLE, SettingType.LIST
@@ -34,12 +34,6 @@ def _gzip_level(value: Value) -> str | None:
     return "it must be between 1 and 9, or -1 for the codec's own" if value == 0 else None
 
 
-def _by(name: str, unit: int = 1) -> tuple[BrokerSynonym, ...]:
-    return (BrokerSynonym(name, unit),)
-
-
-_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
-
 SETTINGS: Mapping[str, Setting] = table_of(
     [
         Setting(
@@ -49,7 +43,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "What becomes of old data: delete drops whole segments past retention, compact keeps "
             "the newest record of each key, both may be given, and none keeps everything.",
             choices=("compact", "delete"),
-            synonyms=_by("log.cleanup.policy"),
         ),
         Setting(
             "compression.type",
@@ -58,7 +51,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "The codec of the topic. Batches are always kept as the producer sent them; any other "
             "value than producer is recorded for tools to see, and nothing is recompressed.",
             choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-            synonyms=_by("compression.type"),
         ),
         Setting(
             "compression.gzip.level",
@@ -68,7 +60,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             minimum=-1,
             maximum=9,
             check=_gzip_level,
-            synonyms=_by("compression.gzip.level"),
         ),
         Setting(
             "compression.lz4.level",
@@ -77,7 +68,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "The lz4 level a recompressing broker would use. Recorded.",
             minimum=1,
             maximum=17,
-            synonyms=_by("compression.lz4.level"),
         ),
         Setting(
             "compression.zstd.level",
@@ -86,7 +76,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "The zstd level a recompressing broker would use. Recorded.",
             minimum=-131072,
             maximum=22,
-            synonyms=_by("compression.zstd.level"),
         ),
         Setting(
             "delete.retention.ms",
@@ -95,7 +84,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "How long a compacted topic keeps a tombstone or transaction marker after its last "
             "chance to be seen, so that readers from the beginning learn of the deletion.",
             minimum=0,
-            synonyms=_by("log.cleaner.delete.retention.ms"),
         ),
         Setting(
             "file.delete.delay.ms",
@@ -103,7 +91,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "60000",
             "How long a file waits between being dropped from the log and being removed.",
             minimum=0,
-            synonyms=_by("log.segment.delete.delay.ms"),
         ),
         Setting(
             "flush.messages",
@@ -112,7 +99,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "With penstock.durability=os: sync after this many records. With fsync every "
             "acknowledged record is synced already.",
             minimum=1,
-            synonyms=_by("log.flush.interval.messages"),
         ),
         Setting(
             "flush.ms",
@@ -120,7 +106,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             str(LONG_MAX),
             "With penstock.durability=os: sync at least this often while there is something new.",
             minimum=0,
-            synonyms=_by("log.flush.interval.ms"),
         ),
         Setting(
             "follower.replication.throttled.replicas",
@@ -135,7 +120,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "4096",
             "An index entry is written about every so many bytes of log.",
             minimum=0,
-            synonyms=_by("log.index.interval.bytes"),
         ),
         Setting(
             "leader.replication.throttled.replicas",
@@ -151,7 +135,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "Bytes to keep on this disk when older ones are in remote storage; -2 means "
             "retention.bytes. Without remote storage it has no effect.",
             minimum=-2,
-            synonyms=_by("log.local.retention.bytes"),
         ),
         Setting(
             "local.retention.ms",
@@ -160,7 +143,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "Time to keep data on this disk when it is also in remote storage; -2 means "
             "retention.ms. Without remote storage it has no effect.",
             minimum=-2,
-            synonyms=_by("log.local.retention.ms"),
         ),
         Setting(
             "max.compaction.lag.ms",
@@ -168,7 +150,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             str(LONG_MAX),
             "A record becomes eligible for compaction at the latest after this time.",
             minimum=1,
-            synonyms=_by("log.cleaner.max.compaction.lag.ms"),
         ),
         Setting(
             "max.message.bytes",
@@ -176,7 +157,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "1048588",
             "The largest record batch accepted, as compressed by the producer.",
             minimum=0,
-            synonyms=_by("message.max.bytes"),
         ),
         Setting(
             "message.timestamp.after.max.ms",
@@ -184,7 +164,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "3600000",
             "How far a record's timestamp may be ahead of the broker's clock (CreateTime only).",
             minimum=0,
-            synonyms=_by("log.message.timestamp.after.max.ms"),
         ),
         Setting(
             "message.timestamp.before.max.ms",
@@ -192,7 +171,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             str(LONG_MAX),
             "How far a record's timestamp may be behind the broker's clock (CreateTime only).",
             minimum=0,
-            synonyms=_by("log.message.timestamp.before.max.ms"),
         ),
         Setting(
             "message.timestamp.type",
@@ -201,7 +179,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "Whose clock stamps records: the producer's (CreateTime) or the broker's at the moment "
             "of the append (LogAppendTime).",
             choices=("CreateTime", "LogAppendTime"),
-            synonyms=_by("log.message.timestamp.type"),
         ),
         Setting(
             "min.cleanable.dirty.ratio",
@@ -210,7 +187,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "A log is compacted when this share of it has not been compacted yet.",
             minimum=0,
             maximum=1,
-            synonyms=_by("log.cleaner.min.cleanable.ratio"),
         ),
         Setting(
             "min.compaction.lag.ms",
@@ -218,7 +194,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "0",
             "A record is safe from compaction for at least this time.",
             minimum=0,
-            synonyms=_by("log.cleaner.min.compaction.lag.ms"),
         ),
         Setting(
             "min.insync.replicas",
@@ -226,14 +201,12 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "1",
             "With acks=all, how many replicas must have a record before it is acknowledged.",
             minimum=1,
-            synonyms=_by("min.insync.replicas"),
         ),
         Setting(
             "preallocate",
             BOOLEAN,
             "false",
             "Whether a new segment's space is reserved at once. Recorded; files grow as needed.",
-            synonyms=_by("log.preallocate"),
         ),
         Setting(
             "remote.log.copy.disable",
@@ -261,8 +234,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "-1",
             "With cleanup.policy=delete: old segments go when a partition is larger than this; "
             "-1 means no limit.",
-            minimum=-1,
-            synonyms=_by("log.retention.bytes"),
         ),
         Setting(
             "retention.ms",
@@ -271,11 +242,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "With cleanup.policy=delete: segments go when their newest record is older than this; "
             "-1 means never.",
             minimum=-1,
-            synonyms=(
-                BrokerSynonym("log.retention.ms"),
-                BrokerSynonym("log.retention.minutes", _MINUTE_MS),
-                BrokerSynonym("log.retention.hours", _HOUR_MS),
-            ),
         ),
         Setting(
             "segment.bytes",
@@ -283,8 +249,7 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "1073741824",
             "A new segment file begins when this one would grow beyond this size. Retention and "
             "compaction work on whole finished segments.",
-            minimum=14,
-            synonyms=_by("log.segment.bytes"),
+            minimum=1024 * 1024,
         ),
         Setting(
             "segment.index.bytes",
@@ -292,7 +257,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "10485760",
             "The most an index file may grow to before a new segment begins.",
             minimum=4,
-            synonyms=_by("log.index.size.max.bytes"),
         ),
         Setting(
             "segment.jitter.ms",
@@ -301,10 +265,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "Up to this much is taken off segment.ms, at random, so that segments of many "
             "partitions do not end at the same moment.",
             minimum=0,
-            synonyms=(
-                BrokerSynonym("log.roll.jitter.ms"),
-                BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
-            ),
         ),
         Setting(
             "segment.ms",
@@ -312,17 +272,12 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "604800000",
             "A new segment begins after this time even when the file is small.",
             minimum=1,
-            synonyms=(
-                BrokerSynonym("log.roll.ms"),
-                BrokerSynonym("log.roll.hours", _HOUR_MS),
-            ),
         ),
         Setting(
             "unclean.leader.election.enable",
             BOOLEAN,
             "false",
             "Whether a replica that was not in sync may lead as a last resort, losing data.",
-            synonyms=_by("unclean.leader.election.enable"),
         ),
         Setting(
             "penstock.durability",
@@ -331,7 +286,6 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "What acknowledged means: fsync, the record is on disk; os, it is in the operating "
             "system's page cache and a power failure may lose the last moments.",
             choices=("fsync", "os"),
-            synonyms=_by("penstock.durability"),
         ),
     ]
 )

@@ -144,6 +144,11 @@ class Topics:
         if stale:
             await self._catalogue.show_topics(stale)
 
+    def check_defaults(self, defaults: TopicDefaults) -> None:
+        """Raise InvalidConfig when a topic's own settings would contradict these defaults."""
+        for topic in self._by_name.values():
+            topic_config.resolve(topic.config, defaults.settings)
+
     async def change_defaults(self, defaults: TopicDefaults) -> None:
         """The broker's options changed: topics that do not override them follow."""
         changed = []

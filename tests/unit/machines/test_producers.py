@@ -297,11 +297,31 @@ def test_a_marker_takes_the_worth_of_a_guard_away(partition: Partition) -> None:
 def test_a_guard_is_for_one_epoch(partition: Partition) -> None:
     old = partition.producers.begin_verification(PID, 0, 0, 0)
     new = partition.producers.begin_verification(PID, 1, 0, 0)
+    with pytest.raises(InvalidTxnState):
+        partition.producers.check(batch(0, epoch=1, txn=True), guard=old)
+    partition.producers.check(batch(0, epoch=1, txn=True), guard=new)
+
+
+def test_a_verification_under_a_made_up_epoch_is_not_in_the_way(partition: Partition) -> None:
+    partition.producers.begin_verification(PID, 9, 0, 0)
+    partition.write(batch(0, txn=True))
+
+
+def test_a_guard_is_worth_nothing_once_a_marker_has_fenced_its_epoch(partition: Partition) -> None:
+    guard = partition.producers.begin_verification(PID, 0, 0, 0)
+    partition.end_transaction(commit=False, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        partition.producers.check(batch(0, txn=True), guard=guard)
     with pytest.raises(InvalidProducerEpoch):
         partition.producers.begin_verification(PID, 0, 0, 0)
+
+
+def test_verifications_that_nobody_finishes_do_not_pile_up(partition: Partition) -> None:
+    first = partition.producers.begin_verification(1, 0, 0, 0)
+    for producer_id in range(2, 10_002):
+        partition.producers.begin_verification(producer_id, 0, 0, 0)
     with pytest.raises(InvalidTxnState):
-        partition.producers.check(batch(0, epoch=0, txn=True), guard=old)
-    partition.producers.check(batch(0, epoch=1, txn=True), guard=new)
+        partition.producers.check(batch(0, pid=1, txn=True), guard=first)
 
 
 def test_of_batches_that_wait_for_one_verification_the_first_goes_first(
