@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.errors import BrokerError, MalformedRequest
 from penstock.kafka import dispatch
@@ -67,8 +67,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- what asyncio calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if isinstance(peer, tuple) else "local"
         self._server.connected(self)
@@ -77,8 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._server.disconnected(self)
         self._forget_waiting()
-        # Nobody waits for a long poll any more. Everything else is finished as if somebody did: half
-        # a commit would be worse than an answer that nobody reads.
+        # Nobody waits for a long poll any more. Everything else is finished as if somebody did:
+        # half a commit would be worse than an answer that nobody reads.
         for task in self._fetches:
             task.cancel()
 
@@ -194,9 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self._start_requests()
 
-    async def _serve(
-        self, header: framing.RequestHeader, frame: memoryview, reply: _Reply
-    ) -> None:
+    async def _serve(self, header: framing.RequestHeader, frame: memoryview, reply: _Reply) -> None:
         started = time.monotonic()
         self.last_active = started
         try:
