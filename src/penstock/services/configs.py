@@ -9,7 +9,7 @@ and only then in force; `config` always is the broker's configuration in force.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.catalogue.catalogue import Catalogue, ResourceType
 from penstock.config import OPTIONS, BrokerConfig, find_option
@@ -262,7 +262,7 @@ class Configs:
             self._group_settings[group_id] = settings
         return settings
 
-    def configured_groups(self) -> Collection[str]:
+    def configured_groups(self) -> Sequence[str]:
         """The groups that have settings of their own."""
         return [name for resource, name in self._stored if resource == "group"]
 

@@ -30,6 +30,7 @@ from penstock.machines.placement import (
     Assignment,
     Placement,
     check_more_partitions,
+    check_replicas,
     place_topic,
 )
 from penstock.model import topic_config
@@ -125,6 +126,10 @@ class Topics:
             self.get(name)
             raise AssertionError(f"topic {name} has no settings")
         return settings
+
+    def check_replicas(self, partition: int, replicas: Sequence[int]) -> None:
+        """Raise InvalidReplicaAssignment unless a partition may live on exactly these brokers."""
+        check_replicas(partition, replicas, self._brokers)
 
     # --- starting ---------------------------------------------------------------------------------
 
