@@ -166,6 +166,8 @@ def play_group(stage: Stage, bootstrap: str) -> None:
             orders.stop()
             for member in show.members:
                 member.leave()
+    if not stage.console.is_terminal:
+        stage.console.print()  # the picture ends without a newline in a pipe
     stage.fact(
         f"clara had her share after {joined:.1f} s, ben's was taken over after {missed:.1f} s"
     )
