@@ -51,6 +51,7 @@ from penstock.services.producer_ids import ProducerIds
 from penstock.services.quotas import Quotas
 from penstock.services.topics import Topics, new_topic_id
 from penstock.services.transactions import TransactionLimits, Transactions
+from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
 
@@ -113,11 +114,7 @@ class Broker:
         await topics.load(contents.topics)
         configs = Configs(self.catalogue, topics, config, cluster)
         await configs.load(contents.configs)
-        quotas = Quotas(
-            self.catalogue,
-            samples=config.quota_window_num,
-            window_ms=config.quota_window_size_seconds * 1000,
-        )
+        quotas = Quotas(self.catalogue, config)
         quotas.load(contents.quotas)
         partitions = Partitions(
             topics, self.store, self.flusher, clock, self.store.leader_epoch
@@ -317,7 +314,9 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await broker.open()
     sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
     sys.stdout.flush()
+    warming = loop.run_in_executor(None, codec.warm_up)
     await stop.wait()
+    await warming
     await broker.close()
     return 0
 
