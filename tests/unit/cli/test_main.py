@@ -131,7 +131,7 @@ def test_a_simple_command_imports_nothing_that_draws_or_serves() -> None:
 
 
 def test_a_client_command_does_not_import_the_broker() -> None:
-    heavy = {"rich", "penstock.config", "penstock.app", "kio", "uvloop", "aiokafka"}
+    heavy = {"rich", "pydantic", "penstock.config", "penstock.app", "kio", "uvloop", "aiokafka"}
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "penstock", "topic", "list", "-b", NOBODY],
         capture_output=True,
