@@ -116,9 +116,7 @@ class Broker:
         await configs.load(contents.configs)
         quotas = Quotas(self.catalogue, config)
         quotas.load(contents.quotas)
-        partitions = Partitions(
-            topics, self.store, self.flusher, clock, self.store.leader_epoch
-        )
+        partitions = Partitions(topics, self.store, self.flusher, clock, self.store.leader_epoch)
         offsets_journal = Journal(
             OFFSETS_TOPIC, config.offsets_topic_num_partitions, topics, partitions, clock
         )
@@ -150,6 +148,7 @@ class Broker:
             ),
         )
         partitions.on_offsets_marker = groups.on_marker
+        configs.on_changed.append(self._config_changed)
         topics.on_deleted.append(lambda topic: groups.on_topics_deleted([topic.name]))
         self.services = BrokerServices(
             config=config,
@@ -164,6 +163,9 @@ class Broker:
             quotas=quotas,
             sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
         )
+
+    def _config_changed(self, config: BrokerConfig) -> None:
+        self.services.config = config
 
     async def _load_state(self) -> None:
         await self.services.groups.load()
@@ -234,7 +236,7 @@ class Broker:
             log.info("recovered %d partitions after an unclean stop", len(self.store.recovered))
 
     def _fatal(self, failure: BaseException) -> None:
-        """Something that must not fail has failed: what is on disk is right, this process is not."""
+        """Something that must not fail has failed: the disk is right, this process is not."""
         log.critical("stopping at once: %s", failure)
         logging.shutdown()
         os._exit(70)

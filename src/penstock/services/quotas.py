@@ -56,6 +56,10 @@ class Quotas:
 
     # --- counting ---------------------------------------------------------------------------------
 
+    def is_set(self, kind: str) -> bool:
+        """Whether anybody has a quota of this kind: if not, nothing need be measured."""
+        return kind in self._by_kind
+
     def record(self, kind: str, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count `amount` for a caller; how many milliseconds it should pause."""
         if kind not in self._by_kind:

@@ -60,10 +60,7 @@ async def produce(
     outcomes = [
         (
             topic,
-            [
-                (target, _append(ctx, target, request.acks, guards, now_ms))
-                for target in targets
-            ],
+            [(target, _append(ctx, target, request.acks, guards, now_ms)) for target in targets],
         )
         for topic, targets in found
     ]
@@ -165,9 +162,7 @@ def _append(
         codec = target.records[22] & 0x07
         if codec == compression.ZSTD and ctx.api_version < 7:
             raise UnsupportedCompression("zstd needs Produce version 7 (KIP-110)")
-        return target.replica, target.replica.append(
-            target.records, now_ms, acks=acks, guard=guard
-        )
+        return target.replica, target.replica.append(target.records, now_ms, acks=acks, guard=guard)
     except BrokerError as refusal:
         return refusal
 

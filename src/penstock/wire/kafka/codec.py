@@ -224,7 +224,8 @@ def _step(field: Field[Any], flexible: bool) -> _Step:
         kind = get_args(kind)[0]
     zero: Any
     if is_dataclass(kind):
-        write, zero = entity_writer(kind), {}
+        entity: Any = kind
+        write, zero = entity_writer(entity), {}
         if nullable and not is_array:
             write = _nullable_struct(write)
     else:
