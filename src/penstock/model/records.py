@@ -16,7 +16,7 @@ from penstock.model import compression
 from penstock.model.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-UNPACK_LIMIT = 128 * 1024 * 1024  # a batch that unpacks to more is refused
+UNPACK_LIMIT = 32 * 1024 * 1024  # a batch that unpacks to more is refused
 
 Headers = Sequence[tuple[str, bytes | None]]
 
