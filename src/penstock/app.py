@@ -32,7 +32,6 @@ from penstock.kafka.fetch_sessions import FetchSessions
 from penstock.kafka.server import KafkaServer
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
-from penstock.machines.group_commands import GroupLimits
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
@@ -43,8 +42,8 @@ from penstock.runtime.loop_delay import LoopDelay
 from penstock.runtime.memory_disk import MemoryDisk
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
-from penstock.services.group_offsets import OffsetLimits
-from penstock.services.groups import Groups, GroupsConfig
+from penstock.services.group_config import GroupsConfig
+from penstock.services.groups import Groups
 from penstock.services.journal import Journal
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
@@ -123,7 +122,9 @@ class Broker:
         groups = Groups(
             offsets_journal,
             clock,
-            groups_config(config),
+            GroupsConfig.of(config),
+            topics=topics,
+            settings=configs.group_settings,
             table=self.catalogue,
             node_id=config.node_id,
         )
@@ -149,7 +150,6 @@ class Broker:
         )
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
-        topics.on_deleted.append(lambda topic: groups.on_topics_deleted([topic.name]))
         self.services = BrokerServices(
             config=config,
             clock=clock,
@@ -258,23 +258,6 @@ class Broker:
         await self.store.checkpoint(self.services.partitions.high_watermarks())
         await self.store.close()
         await self.catalogue.close()
-
-
-def groups_config(config: BrokerConfig) -> GroupsConfig:
-    """The options of the broker that concern groups."""
-    return GroupsConfig(
-        classic=GroupLimits(
-            min_session_timeout_ms=config.group_min_session_timeout_ms,
-            max_session_timeout_ms=config.group_max_session_timeout_ms,
-            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            max_size=config.group_max_size,
-        ),
-        offsets=OffsetLimits(
-            max_metadata_bytes=config.offset_metadata_max_bytes,
-            retention_ms=config.offsets_retention_minutes * 60_000,
-            check_interval_ms=config.offsets_retention_check_interval_ms,
-        ),
-    )
 
 
 def new_cluster_id() -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,8 +19,10 @@ from penstock.machines.group_commands import (
 )
 from penstock.machines.group_state import Group
 from penstock.model.fields import FieldWriter
+from penstock.model.topic import Topic
 from penstock.runtime.clock import ManualClock
-from penstock.services.groups import Groups, GroupsConfig
+from penstock.services.group_config import GroupsConfig
+from penstock.services.groups import Groups
 from support.journal import MemoryJournal
 
 NOW_MS = 1_700_000_000_000
@@ -89,11 +92,57 @@ class Bench:
         self.do(SyncGroup(leader, None, self.group.generation, None, None, assigned))
 
 
+class TopicBook:
+    """Topics that a test writes down: what the group service needs of the real ones."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.on_created: list[Any] = []
+        self.on_changed: list[Any] = []
+        self.on_deleted: list[Any] = []
+        self._topics: dict[str, Topic] = {}
+        self._gone = 0  # so that a topic created again has another id
+        for name, count in partitions.items():
+            self.put(name, count)
+
+    def find(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return next((t for t in self._topics.values() if t.id == topic_id), None)
+
+    def all(self) -> Collection[Topic]:
+        return self._topics.values()
+
+    def put(self, name: str, count: int) -> Topic:
+        """Create a topic, or give it more partitions."""
+        known = self._topics.get(name)
+        topic = Topic(
+            name=name,
+            id=known.id if known else uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}{self._gone}"),
+            partition_count=count,
+            replication_factor=1,
+            created_at_ms=NOW_MS,
+        )
+        self._topics[name] = topic
+        for tell in self.on_created if known is None else ():
+            tell(topic)
+        for tell in self.on_changed if known is not None else ():
+            tell(topic, None)
+        return topic
+
+    async def remove(self, name: str) -> None:
+        topic = self._topics.pop(name)
+        self._gone += 1
+        for tell in self.on_deleted:
+            await tell(topic)
+
+
 @asynccontextmanager
 async def groups_on(
     journal: MemoryJournal, clock: ManualClock, config: GroupsConfig | None = None, **more: Any
 ) -> AsyncIterator[Groups]:
     """A loaded service, closed at the end."""
+    more.setdefault("topics", TopicBook(orders=4))
     groups = Groups(journal, clock, config, **more)
     await groups.load()
     try:

@@ -33,6 +33,7 @@ class Timer(NamedTuple):
 class Arm(NamedTuple):
     timer: Timer
     after_ms: int
+    unless_armed: bool = False  # leave a timer that runs as it is
 
 
 class Disarm(NamedTuple):

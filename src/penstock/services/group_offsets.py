@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import (
@@ -30,21 +29,13 @@ from penstock.machines.offsets import CommitReply, PartitionCommit
 from penstock.model import consumer_protocol
 from penstock.model.ids import TopicPartition
 from penstock.model.offsets_topic import CommittedOffset, GroupStored
+from penstock.services.group_config import OffsetLimits
 from penstock.services.group_lane import Lane
 from penstock.services.group_store import GroupStore
 
-__all__ = ["Commit", "Fetched", "OffsetLimits", "OffsetVerbs", "PartitionCommit"]
+__all__ = ["Commit", "Fetched", "OffsetVerbs", "PartitionCommit"]
 
 _COMMITS_AT_ONCE = 256
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetLimits:
-    """By Kafka's `offset.*` and `offsets.*` settings."""
-
-    max_metadata_bytes: int = 4_096
-    retention_ms: int = 7 * 24 * 3_600_000
-    check_interval_ms: int = 600_000
 
 
 class Commit(NamedTuple):

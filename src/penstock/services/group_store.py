@@ -221,8 +221,9 @@ class GroupStore:
             reply = lane.park(reply)
         for effect in decision.effects:
             match effect:
-                case Arm(timer, after_ms):
-                    self.timers.arm(lane.group_id, timer, after_ms)
+                case Arm(timer, after_ms, unless_armed):
+                    if not (unless_armed and self.timers.is_armed(lane.group_id, timer)):
+                        self.timers.arm(lane.group_id, timer, after_ms)
                 case Disarm(timer):
                     self.timers.disarm(lane.group_id, timer)
                 case AnswerJoin(member_id, answer):

@@ -44,6 +44,9 @@ class GroupTimers:
         if queued is None or queued > deadline:
             self._queue(key, deadline)
 
+    def is_armed(self, group_id: str, timer: Timer) -> bool:
+        return (group_id, timer) in self._deadlines
+
     def disarm(self, group_id: str, timer: Timer) -> None:
         self._deadlines.pop((group_id, timer), None)
 

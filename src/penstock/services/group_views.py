@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from penstock.machines.group_state import GroupState
@@ -41,6 +42,44 @@ class DescribedGroup:
     generation: int = -1
     leader: str = ""
     members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedTopic:
+    """Partitions of one topic."""
+
+    topic_id: uuid.UUID
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumer:
+    """A member of a KIP-848 group."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    assignment: tuple[AssignedTopic, ...]
+    target: tuple[AssignedTopic, ...]
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    """A KIP-848 group, whole."""
+
+    group_id: str
+    state: str
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...]
 
 
 def listed(lane: Lane) -> ListedGroup:

@@ -1,8 +1,8 @@
 """Consumer groups: the verbs that the doors use.
 
 `Groups` is the coordinator of every group of this broker. It turns requests into commands of the
-machines (`machines/group.py` for the classic protocol, `machines/consumer_group_heartbeat.py` for
-KIP-848) and lets the store make the changes durable. `offsets` has the verbs about offsets.
+machines and lets the store make the changes durable. `consumers` has the verbs of the KIP-848
+protocol, `offsets` those about offsets.
 
 Call `load` before clients come, `close` when they are gone.
 """
@@ -14,7 +14,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import (
@@ -24,24 +23,27 @@ from penstock.errors import (
     NonEmptyGroup,
     UnknownMember,
 )
-from penstock.machines import group
 from penstock.machines.decision import Decision, JoinReply, SyncReply, Timer
 from penstock.machines.group_commands import (
     GroupCommand,
-    GroupLimits,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     Leaver,
     LeaveReply,
     SyncGroup,
-    TimerFired,
 )
 from penstock.runtime.clock import Clock
+from penstock.services.consumer_groups import (
+    ConsumerGroupVerbs,
+    SettingsOf,
+)
+from penstock.services.group_config import GroupsConfig
 from penstock.services.group_lane import Lane
 from penstock.services.group_mirror import GroupMirror, GroupTable
-from penstock.services.group_offsets import OffsetLimits, OffsetVerbs, group_tombstones
+from penstock.services.group_offsets import OffsetVerbs, group_tombstones
 from penstock.services.group_store import GroupStore, StateJournal
+from penstock.services.group_topics import GroupTopics, TopicSource
 from penstock.services.group_views import DescribedGroup, ListedGroup, described, listed
 
 __all__ = [
@@ -61,14 +63,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsConfig:
-    """Everything about groups that can be configured."""
-
-    classic: GroupLimits = field(default_factory=GroupLimits)
-    offsets: OffsetLimits = field(default_factory=OffsetLimits)
-
-
 class Groups:
     """The coordinator of all groups."""
 
@@ -78,6 +72,8 @@ class Groups:
         clock: Clock,
         config: GroupsConfig | None = None,
         *,
+        topics: TopicSource,
+        settings: SettingsOf = lambda group_id: None,
         table: GroupTable | None = None,
         node_id: int = 1,
     ) -> None:
@@ -88,6 +84,14 @@ class Groups:
             journal, clock, fire=self._timer_fired, touched=self._mirror.changed
         )
         self.offsets = OffsetVerbs(self._store, self._config.offsets)
+        self.consumers = ConsumerGroupVerbs(
+            self._store,
+            self._mirror,
+            GroupTopics(topics, self.offsets.forget_topics),
+            self._config.classic,
+            self._config.consumer,
+            settings,
+        )
         self._upkeep: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -99,8 +103,8 @@ class Groups:
         """Read the journal; members of the groups found have one session to show themselves."""
         await self._store.replay()
         for lane in self._store.existing():
-            for member in lane.classic.members.values():
-                self._store.prolong_session(lane, member.member_id, member.session_timeout_ms)
+            for timer, after_ms, _ in self.consumers.rearm(lane):
+                self._store.timers.arm(lane.group_id, timer, after_ms)
             self._mirror.changed(lane)
         self._upkeep = asyncio.get_running_loop().create_task(self._expire_now_and_then())
 
@@ -127,10 +131,6 @@ class Groups:
     ) -> None:
         """A transaction's marker is durable in `partition` of `__consumer_offsets`."""
         self._store.on_marker(partition, producer_id, committed)
-
-    async def on_topics_deleted(self, names: Collection[str]) -> None:
-        """Topics are gone, and with them what was committed in them."""
-        await self.offsets.forget_topics(names)
 
     # --- the classic protocol ---------------------------------------------------------------------
 
@@ -159,16 +159,11 @@ class Groups:
             raise InvalidGroupId("a group needs a name")
         if not isinstance(command, JoinGroup) and self._store.find(group_id) is None:
             raise UnknownMember(f"no group {group_id}")
-
-        def decide(lane: Lane, now_ms: int) -> Decision:
-            self._mirror.heard_from(lane, now_ms)
-            return group.decide(lane.classic, command, self._config.classic, now_ms)
-
-        return await self._store.change(group_id, decide)
+        return await self.consumers.classic(group_id, command)
 
     def _timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:
         log.info("group %s: %s timer of %s", lane.group_id, timer.kind, timer.member_id or "all")
-        return group.decide(lane.classic, TimerFired(timer), self._config.classic, now_ms)
+        return self.consumers.timer_fired(lane, timer, now_ms)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -20,9 +20,10 @@ from penstock.errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.offsets_topic import CommittedOffset
 from penstock.runtime.clock import ManualClock
-from penstock.services.group_offsets import Commit, OffsetLimits, PartitionCommit
-from penstock.services.groups import Groups, GroupsConfig, LeaveGroup, Leaver
-from support.groups import groups_on, join, joined_alone, settle, sync
+from penstock.services.group_config import GroupsConfig, OffsetLimits
+from penstock.services.group_offsets import Commit, PartitionCommit
+from penstock.services.groups import Groups, LeaveGroup, Leaver
+from support.groups import TopicBook, groups_on, join, joined_alone, settle, sync
 from support.journal import MemoryJournal
 
 P0 = TopicPartition("orders", 0)
@@ -262,10 +263,11 @@ def test_offsets_of_a_group_of_another_kind_are_deleted_only_when_it_is_empty() 
 def test_deleting_a_topic_forgets_its_offsets() -> None:
     async def scenario() -> None:
         journal, clock = MemoryJournal(), ManualClock()
-        async with groups_on(journal, clock) as groups:
+        topics = TopicBook(orders=1, kept=1)
+        async with groups_on(journal, clock, topics=topics) as groups:
             await groups.offsets.commit(commit(1))
             await groups.offsets.commit(commit(2, topic="kept"))
-            await groups.on_topics_deleted({"orders"})
+            await topics.remove("orders")
         async with groups_on(journal, clock) as groups:
             assert fetched(groups).offset == -1
             assert fetched(groups, TopicPartition("kept", 0)).offset == 2
