@@ -38,13 +38,13 @@ unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
 
 lint: $(READY) ## Style, imports and types
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 
 format: $(READY) ## Put the code in its standard form
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff format src tests benchmarks docs
 
 bench: $(READY) ## Throughput, latency, start time and memory, as ratios
 	$(BIN)/python -m benchmarks
