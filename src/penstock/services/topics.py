@@ -229,7 +229,11 @@ class Topics:
         shape = self._defaults.internal[name]
         try:
             return await self.create(
-                name, partitions=shape.partitions, config=shape.config(), internal=True
+                name,
+                partitions=shape.partitions,
+                replication_factor=shape.replication_factor,
+                config=shape.config(),
+                internal=True,
             )
         except TopicExists:
             return self.get(name)
