@@ -25,7 +25,9 @@ from penstock.errors import StorageError
 from penstock.log.partition_log import PartitionLog
 from penstock.log.sync_job import SyncJob
 
-DEFAULT_THREADS = 4
+# Measured on ext4: 64 files written at once are safe after 23 ms with one thread, 11 with two, 8
+# with four, 6 with eight, and no sooner with sixteen: the journal commits once for all that wait.
+DEFAULT_THREADS = 8
 BACKGROUND_SECONDS = 1.0  # how long a log with durability "os" may stay unsynced
 
 _Waiter = asyncio.Future[None]

@@ -10,7 +10,8 @@
         00000000000000000042.snapshot       producers as of that offset
 
 Suffixes on top of these: `.cleaned` a compaction's unfinished work, `.swap` its finished work on
-the way to its place, `.deleted` on the way out. A directory that ends in `-delete` is going too.
+the way to its place, `.deleted` on the way out, `.damaged` set aside by recovery for people to look
+at. A directory that ends in `-delete` is on its way out too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
+DAMAGED = ".damaged"
 
 DELETE_DIRECTORY = "-delete"
 PARTITION_METADATA = "partition.metadata"

@@ -16,6 +16,7 @@ import operator
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 
 ENTRY_BYTES = 8
 _LITTLE = sys.byteorder == "little"
@@ -79,6 +80,10 @@ class OffsetIndex:
         if not self._offsets:
             return None
         return self.base_offset + self._offsets[-1], self._positions[-1]
+
+    def positions_behind(self, position: int) -> Iterator[int]:
+        """The known positions after that one."""
+        return iter(self._positions[bisect_right(self._positions, position) :])
 
     def truncate(self, offset: int) -> None:
         """Forget every batch that ends at or after `offset`."""

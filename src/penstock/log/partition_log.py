@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
-from penstock.errors import StorageError
+from penstock.errors import CorruptRecord, StorageError
 from penstock.log import layout, reading, timestamps
 from penstock.log.chunk import LogChunk
 from penstock.log.epochs import LeaderEpochs
@@ -50,6 +50,7 @@ class PartitionLog:
         "_rolled",
         "_rule",
         "_settings",
+        "_sync_failure",
         "_torn",
         "_unsynced",
         "checkpointed_offset",
@@ -92,6 +93,7 @@ class PartitionLog:
         self._generation = 0
         self._torn = False
         self._rolled = False
+        self._sync_failure: OSError | None = None
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -179,8 +181,7 @@ class PartitionLog:
             if self.segments:
                 old = self.segments.active
                 old.finish()
-                for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-                    self._unsynced.add_path(old.path(suffix))
+                self._must_sync(old.take_written())
             segment = Segment.create(self.name, self.end_offset, self._files, now_ms)
         except OSError as failure:
             raise StorageError(f"cannot begin a segment of {self.name}: {failure}") from failure
@@ -237,10 +238,19 @@ class PartitionLog:
                 continue  # compacted or deleted while the disk was waited for
 
     async def batches(self, from_offset: int) -> AsyncIterator[memoryview]:
-        """Every batch from the one that holds `from_offset` to the end, one by one, verified."""
+        """Every batch from the one that holds `from_offset` to the end, one by one, verified.
+
+        Damaged ones are left out: whoever replays a log must be able to go on.
+        """
         offset = max(from_offset, self.start_offset)
         while offset < self.end_offset:
-            chunk = await self.read(offset, _REPLAY_BYTES, upper_offset=self.end_offset)
+            try:
+                chunk = await self.read(offset, _REPLAY_BYTES, upper_offset=self.end_offset)
+            except CorruptRecord:
+                offset = await self._drive(partial(reading.offset_behind_damage, self, offset))
+                continue
+            if not chunk.data:
+                return
             view = memoryview(chunk.data)
             at = 0
             for header in whole_batches(view):
@@ -358,10 +368,12 @@ class PartitionLog:
 
     @property
     def is_synced(self) -> bool:
-        return not self._unsynced
+        return not self._unsynced and self._sync_failure is None
 
     def begin_sync(self) -> SyncJob:
         """Everything that must reach the medium for the offsets written so far to be safe."""
+        if self._sync_failure is not None:
+            raise self._sync_failure
         return self._unsynced.take(self._files.disk, self.end_offset, self._generation)
 
     def finish_sync(self, job: SyncJob) -> None:
@@ -369,16 +381,18 @@ class PartitionLog:
         if job.generation == self._generation and job.offset > self.synced_offset:
             self.synced_offset = job.offset
 
+    def sync_failed(self, failure: OSError) -> None:
+        """A job has failed: the kernel may have dropped the pages, so no later one may succeed."""
+        self._sync_failure = failure
+
     def save_state(self) -> None:
         """Write what a start after a crash should not have to find out again: indexes, epochs.
 
-        Called before the recovery point is moved. Not synced, except for the epochs.
+        Called before the recovery point is moved, which must wait for the next sync.
         """
         for segment in self.segments.since(self.checkpointed_offset):
-            if segment.aborted_changed:
-                self._unsynced.add_path(segment.path(layout.TXN_INDEX))
-                self._unsynced.names_changed()
             segment.save_indexes()
+            self._must_sync(segment.take_written())
         if self.leader_epochs.changed and self._on_disk:
             self._directory.save_epochs(self.leader_epochs.to_text())
             self.leader_epochs.changed = False
@@ -389,10 +403,12 @@ class PartitionLog:
             active = self.segments.active
             if active.is_open:
                 active.finish()
-                for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-                    self._unsynced.add_path(active.path(suffix))
-                self._unsynced.names_changed()
             self.save_state()
+
+    def _must_sync(self, paths: list[str]) -> None:
+        for path in paths:
+            self._unsynced.add_path(path)
+            self._unsynced.names_changed()
 
     def retire(self) -> None:
         """Close everything as it is; the log is not used any more."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from penstock.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from penstock.log import layout, rebuild
 from penstock.log.chunk import LogChunk, pick
+from penstock.log.scan import Scan
 from penstock.log.segment import Segment
 from penstock.model.batch import HEADER_BYTES
 from penstock.runtime.disk import Buffer, File
@@ -169,6 +170,37 @@ def read_chunk(
         if picked.missing > segment.size - position > 0:
             raise damage(segment, position, "the segment ends within a batch")
         wanted = max(wanted, picked.missing)
+
+
+def offset_behind_damage(log: PartitionLog, offset: int) -> Reading[int]:
+    """Where reading can go on when the batch that holds `offset` is damaged.
+
+    Behind that batch if its header can still be believed, else at the next batch that the index
+    knows, else at the next segment.
+    """
+    segment = log.segments.holding(offset)
+    position = yield from position_before(segment, offset)
+    assert segment.offset_index is not None
+    file = segment.file()
+    last = position
+    for last, header in rebuild.walk_headers(file, position, segment.size):
+        if header.last_offset >= offset:
+            behind = last + header.size
+            if behind == segment.size or _has_batch(segment, behind, header.next_offset):
+                return header.next_offset
+            break
+    for candidate in segment.offset_index.positions_behind(last):
+        for _, header in rebuild.walk_headers(file, candidate, segment.size):
+            if header.base_offset > offset and _has_batch(segment, candidate, offset):
+                return header.base_offset
+            break
+    following = log.segments.after(segment)
+    return log.end_offset if following is None else following.base_offset
+
+
+def _has_batch(segment: Segment, position: int, next_offset: int) -> bool:
+    scan = Scan(segment.file(), position=position, end=segment.size, next_offset=next_offset)
+    return next(iter(scan), None) is not None
 
 
 def damage(segment: Segment, position: int, what: str) -> CorruptRecord:

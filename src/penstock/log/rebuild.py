@@ -57,6 +57,7 @@ def load_indexes(
         and time_index is not None
         # A log that is longer than an interval has entries, so an empty index is a lost one.
         and (len(offset_index) or log_bytes <= DEFAULT_INTERVAL_BYTES)
+        and (len(time_index) or not log_bytes)
     ):
         return offset_index, time_index, False
     file = disk.open(stem + layout.LOG)

@@ -4,7 +4,8 @@ Below the recovery point everything is on the medium and is not looked at. From 
 is checked, and the log ends before the first one that is not sound: cut off by the crash, or made
 of sectors that never reached the medium. Indexes, leader epochs and the lists of aborted
 transactions are put right behind the recovery point; whatever replays the log afterwards fills in
-the rest.
+the rest. Sound batches behind the end are not thrown away but set aside in files that end in
+`.damaged`, for people to look at.
 
 One case is different. As long as the machine itself has not been restarted, no written page can
 have been lost, so an unsound batch with sound ones behind it is damage and not the trace of the
@@ -25,7 +26,12 @@ from penstock.log.rebuild import IndexBuilder
 from penstock.log.scan import Scan
 from penstock.log.time_index import TimeIndex
 from penstock.log.txn_index import TransactionIndex
+from penstock.model.batch import HEADER_BYTES, MAGIC_AT, crc_is_right, read_header
 from penstock.runtime.disk import Disk, File
+
+_COPY_BYTES = 4 << 20
+_SEARCH_BYTES = 8 << 20
+_MOST_OFFSETS_LOST = 1 << 32  # a larger jump is not the next batch but noise
 
 
 class Damage(NamedTuple):
@@ -118,9 +124,10 @@ class PartitionRecovery:
         for base in bases:
             path = self._directory.path(layout.file_name(base, layout.LOG))
             size = self._disk.size(path)
-            self._cut_bytes += size
             if size:
-                self._note(base, 0, f"{size} bytes dropped behind an unsound batch")
+                self._cut_bytes += size
+                self._note(base, 0, f"behind an unsound batch; kept as {path}{layout.DAMAGED}")
+                self._disk.rename(path, path + layout.DAMAGED)
             for suffix in layout.SEGMENT_SUFFIXES:
                 self._disk.remove(self._directory.path(layout.file_name(base, suffix)))
 
@@ -150,7 +157,7 @@ class PartitionRecovery:
             for at in scan.damaged:
                 self._note(base, at, "wrong checksum; the batch is kept but never served")
             if scan.position < size:
-                self._cut(base, file, scan.position, size)
+                self._cut(base, file, scan.position, size, scan.next_offset)
             file.sync()
         finally:
             file.close()
@@ -186,16 +193,59 @@ class PartitionRecovery:
         except FileNotFoundError:
             return b""
 
-    def _cut(self, base: int, file: File, position: int, size: int) -> None:
-        """End the file at `position`. Sound batches behind it, if any, are mentioned."""
+    def _cut(self, base: int, file: File, position: int, size: int, next_offset: int) -> None:
+        """End the file at `position`. If there are sound batches behind it, keep a copy of them."""
         self._cut_bytes += size - position
+        if _has_sound_batch(file, position, size, next_offset):
+            name = layout.file_name(base, f"{layout.LOG}.{position}{layout.DAMAGED}")
+            self._copy(file, position, size, self._directory.path(name))
+            self._note(base, position, f"unsound batch; it and all behind it is kept in {name}")
         file.truncate(position)
 
+    def _copy(self, file: File, position: int, end: int, path: str) -> None:
+        copy = self._disk.open(path, create=True)
+        try:
+            for start in range(position, end, _COPY_BYTES):
+                data = file.read(min(_COPY_BYTES, end - start), start)
+                copy.write([data], start - position)
+            copy.sync()
+        finally:
+            copy.close()
+
     def _save(self, stem: str, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
-        self._disk.write_file(stem + layout.OFFSET_INDEX, offset_index.to_bytes())
-        self._disk.write_file(stem + layout.TIME_INDEX, time_index.to_bytes())
+        self._write(stem + layout.OFFSET_INDEX, offset_index.to_bytes())
+        self._write(stem + layout.TIME_INDEX, time_index.to_bytes())
         path = stem + layout.TXN_INDEX
         if self._disk.exists(path):
             aborted = TransactionIndex.load(self._disk.read_file(path))
             aborted.truncate(self._recovery_point)
-            self._disk.write_file(path, aborted.to_bytes())
+            self._write(path, aborted.to_bytes())
+
+    def _write(self, path: str, data: bytes) -> None:
+        self._disk.write_file(path, data)
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+def _has_sound_batch(file: File, position: int, end: int, next_offset: int) -> bool:
+    """Whether some batch behind the unsound one at `position` is sound.
+
+    Torn writes leave none, or only ones that nobody was told about; but if it was the medium that
+    failed, they were acknowledged. They are looked for wherever a batch's magic byte may be.
+    """
+    data = bytes(file.read(min(_SEARCH_BYTES, end - position), position))
+    at = data.find(2, MAGIC_AT + 1)
+    while 0 <= at <= len(data) - HEADER_BYTES:
+        header = read_header(data, at - MAGIC_AT)
+        start = position + at - MAGIC_AT
+        if (
+            next_offset <= header.base_offset < next_offset + _MOST_OFFSETS_LOST
+            and HEADER_BYTES <= header.size <= end - start
+            and crc_is_right(file.read(header.size, start), 0, header)
+        ):
+            return True
+        at = data.find(2, at + 1)
+    return False

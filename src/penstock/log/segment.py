@@ -37,6 +37,7 @@ class Segment:
         "_files",
         "_offsets_saved",
         "_times_saved",
+        "_written",
         "aborted_changed",
         "base_offset",
         "bytes_since_entry",
@@ -71,6 +72,7 @@ class Segment:
         self._aborted: TransactionIndex | None = None
         self._offsets_saved = -1  # entries known to be in the file; -1: the file must be rewritten
         self._times_saved = -1
+        self._written: set[str] = set()  # index files written and not synced, by suffix
         self._files = files
         self._file: File | None = None
 
@@ -240,6 +242,13 @@ class Segment:
                 file.truncate(position + len(data))
         finally:
             file.close()
+        self._written.add(suffix)
+
+    def take_written(self) -> list[str]:
+        """Paths of the index files that have been written and must be synced by the caller."""
+        paths = [self.path(suffix) for suffix in sorted(self._written)]
+        self._written.clear()
+        return paths
 
     def finish(self) -> None:
         """No more batches will come soon: let the last time entry name the largest timestamp."""

@@ -38,7 +38,6 @@ from penstock.runtime.disk import Disk
 
 _BOOT_ID = "penstock.boot.id"
 _LEADER_EPOCH = "penstock.leader.epoch"
-_LOGS_A_TURN = 20  # written in a checkpoint before other work on the loop gets its turn
 
 
 class LogStore:
@@ -236,7 +235,7 @@ class LogStore:
         if watermarks:
             self.checkpoints.watermarks.update(watermarks)
         moved = []
-        for turn, (key, log) in enumerate(list(self._logs.items())):
+        for key, log in list(self._logs.items()):
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
             if log.synced_offset == log.checkpointed_offset:
@@ -246,26 +245,32 @@ class LogStore:
                 log.save_state()
             except OSError:
                 continue  # a full disk: the recovery point stays where it is
+            await self._sync(log)
             self.checkpoints.recovery_points[key] = point
             moved.append((log, point))
-            if turn % _LOGS_A_TURN == 0:
-                await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
         files = self.checkpoints.encode()
-        await loop.run_in_executor(self._threads, self.checkpoints.write, files)
+        if files:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self.checkpoints.write, files)
         for log, point in moved:
             log.checkpointed_offset = point
+
+    async def _sync(self, log: PartitionLog) -> None:
+        if not log.is_synced:
+            job = log.begin_sync()
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, job.run)
+            except OSError as failure:
+                log.sync_failed(failure)
+                raise
+            log.finish_sync(job)
 
     async def close(self, *, clean: bool = True) -> None:
         """Close every file. When `clean`, sync everything and leave the marker that says so."""
         if clean and self._locked:
-            loop = asyncio.get_running_loop()
             for log in self._logs.values():
                 log.finish()
-                if not log.is_synced:
-                    job = log.begin_sync()
-                    await loop.run_in_executor(self._threads, job.run)
-                    log.finish_sync(job)
+                await self._sync(log)
             await self.checkpoint()
             self.disk.replace(checkpoint.CLEAN_SHUTDOWN, checkpoint.encode_clean_shutdown())
         for log in self._logs.values():
