@@ -1,7 +1,8 @@
 """The broker's loggers as a configuration resource: what they write, changed while it runs.
 
-Kafka's tools call it BROKER_LOGGER (KIP-412). Only loggers of this package are shown; `penstock` is
-the root of them. Levels have Kafka's names. Nothing is kept: a restart begins with the options.
+Kafka's tools call it BROKER_LOGGER (KIP-412). Only loggers of this package are shown; `root`, as
+Kafka names it, is `penstock`, which the others follow. Levels have Kafka's names. Nothing is kept:
+a restart begins with the options.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from penstock.errors import InvalidConfig, InvalidRequest
 from penstock.model.config_change import ConfigChange, Operation, check_changes
 from penstock.model.described_setting import ConfigSource, DescribedSetting
 
-ROOT = "penstock"
+ROOT = "root"
+_PACKAGE = "penstock"
 _LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -27,7 +29,11 @@ _NAMES = {level: name for name, level in _LEVELS.items() if name != "TRACE"}
 
 def _names() -> list[str]:
     known = logging.root.manager.loggerDict
-    return [ROOT, *sorted(name for name in known if name.startswith(ROOT + "."))]
+    return [ROOT, *sorted(name for name in known if name.startswith(_PACKAGE + "."))]
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(_PACKAGE if name == ROOT else name)
 
 
 def describe() -> list[DescribedSetting]:
@@ -39,7 +45,7 @@ def describe() -> list[DescribedSetting]:
 
 
 def _level(name: str) -> str:
-    level = logging.getLogger(name).getEffectiveLevel()
+    level = _logger(name).getEffectiveLevel()
     return _NAMES.get(level, logging.getLevelName(level))
 
 
@@ -52,7 +58,7 @@ def alter(changes: Sequence[ConfigChange], *, validate_only: bool = False) -> No
         return
     for name, operation, value in changes:
         level = _LEVELS[(value or "").upper()] if operation == Operation.SET else logging.NOTSET
-        logging.getLogger(name).setLevel(level)
+        _logger(name).setLevel(level)
 
 
 def _check(change: ConfigChange) -> None:

@@ -187,7 +187,7 @@ class Topics:
         would have been created. Only the broker itself passes `internal`, for its own topics.
         """
         check_topic_name(name)
-        if is_internal(name) and not internal:
+        if is_internal(name) and not internal and name not in self._by_name:
             raise PolicyViolation(f"{name} is the broker's own topic, which it creates by itself.")
 
         async def work() -> Topic:

@@ -39,7 +39,7 @@ def test_a_logger_follows_its_parent_until_it_has_a_level() -> None:
     assert logging.getLogger(NAME).isEnabledFor(logging.DEBUG)
     alter(NAME, None, Operation.DELETE)
     assert level(NAME) == "WARN"
-    alter("penstock", "FATAL")
+    alter("root", "FATAL")
     assert level(NAME) == "FATAL"
 
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_set_is_refused_and_nothing_changes() -> None:
     with pytest.raises(InvalidConfig, match="LOUD"):
         alter(NAME, "LOUD")
     with pytest.raises(InvalidRequest, match="root logger"):
-        alter("penstock", None, Operation.DELETE)
+        alter("root", None, Operation.DELETE)
     with pytest.raises(InvalidRequest, match="APPEND"):
         alter(NAME, "INFO", Operation.APPEND)
     loggers.alter([ConfigChange(NAME, Operation.SET, "INFO")], validate_only=True)

@@ -206,6 +206,8 @@ async def test_internal_topics_are_made_by_the_broker_and_are_its_own() -> None:
             await topics.create(OFFSETS_TOPIC)
         offsets = await topics.ensure_internal(OFFSETS_TOPIC)
         assert await topics.ensure_internal(OFFSETS_TOPIC) is offsets
+        with pytest.raises(TopicExists):
+            await topics.create(OFFSETS_TOPIC)
         assert (await topics.auto_create(TRANSACTIONS_TOPIC)).internal
         assert offsets.partition_count == 50
         settings = topics.settings(OFFSETS_TOPIC)

@@ -130,7 +130,7 @@ async def test_what_does_not_exist_is_not_described(kind: int, name: str, error:
 async def test_loggers_and_groups_are_described() -> None:
     async with admin() as broker:
         logger = await describe(broker, LOGGER, "1")
-        assert {each.name: each.config_source for each in logger.configs}["penstock"] == 6
+        assert {each.name: each.config_source for each in logger.configs}["root"] == 6
         group = await describe(broker, GROUP, "any", "consumer.session.timeout.ms")
         assert [each.value for each in group.configs] == ["45000"]
 
@@ -187,7 +187,7 @@ async def test_alter_configs_drops_what_is_not_given(version: int) -> None:
         (GROUP, "g", ("consumer.session.timeout.ms", SET, "3"), ErrorCode.invalid_config),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.invalid_request),
         (LOGGER, "1", ("no.such.logger", SET, "INFO"), ErrorCode.invalid_config),
-        (LOGGER, "2", ("penstock", SET, "INFO"), ErrorCode.invalid_request),
+        (LOGGER, "2", ("root", SET, "INFO"), ErrorCode.invalid_request),
         (METRICS, "m", ("interval.ms", SET, "1"), ErrorCode.invalid_request),
         (UNKNOWN, "m", ("interval.ms", SET, "1"), ErrorCode.invalid_request),
     ],
@@ -216,9 +216,9 @@ async def test_a_broker_a_group_and_a_logger_are_changed() -> None:
             assert broker.configs.config.num_partitions == 9
             await increment(broker, GROUP, "g", ("share.auto.offset.reset", SET, "earliest"))
             assert broker.configs.group_settings("g").share_auto_offset_reset == "earliest"
-            await increment(broker, LOGGER, "1", ("penstock", SET, "ERROR"))
+            await increment(broker, LOGGER, "1", ("root", SET, "ERROR"))
             assert logging.getLogger("penstock").level == logging.ERROR
-            row = await replace(broker, LOGGER, "1", ("penstock", "INFO"))
+            row = await replace(broker, LOGGER, "1", ("root", "INFO"))
             assert row.error_code is ErrorCode.invalid_request
             row = await replace(broker, BROKER, "")
             assert row.error_code is ErrorCode.none
