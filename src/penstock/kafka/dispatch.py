@@ -22,6 +22,8 @@ from penstock.kafka.handlers import (
     produce,
     quotas,
     topics,
+    transaction_views,
+    transactions,
 )
 from penstock.wire.kafka import codec
 
@@ -69,7 +71,13 @@ _ROWS = (
     Api(19, "CreateTopics", 2, 7, topics.create_topics),
     Api(20, "DeleteTopics", 1, 6, topics.delete_topics),
     Api(21, "DeleteRecords", 0, 2, log.delete_records),
+    Api(22, "InitProducerId", 0, 5, transactions.init_producer_id),
     Api(23, "OffsetForLeaderEpoch", 2, 4, log.offset_for_leader_epoch),
+    Api(24, "AddPartitionsToTxn", 0, 5, transactions.add_partitions_to_txn),
+    Api(25, "AddOffsetsToTxn", 0, 4, transactions.add_offsets_to_txn),
+    Api(26, "EndTxn", 0, 5, transactions.end_txn),
+    Api(27, "WriteTxnMarkers", 1, 2, transactions.write_txn_markers),
+    Api(28, "TxnOffsetCommit", 0, 5, transactions.txn_offset_commit),
     Api(32, "DescribeConfigs", 1, 4, configs.describe_configs),
     Api(33, "AlterConfigs", 0, 2, configs.alter_configs),
     Api(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
@@ -85,6 +93,9 @@ _ROWS = (
     Api(48, "DescribeClientQuotas", 0, 1, quotas.describe_client_quotas),
     Api(49, "AlterClientQuotas", 0, 1, quotas.alter_client_quotas),
     Api(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
+    Api(61, "DescribeProducers", 0, 0, transaction_views.describe_producers),
+    Api(65, "DescribeTransactions", 0, 0, transaction_views.describe_transactions),
+    Api(66, "ListTransactions", 0, 2, transaction_views.list_transactions),
     Api(68, "ConsumerGroupHeartbeat", 0, 1, consumer_groups.consumer_group_heartbeat),
     Api(69, "ConsumerGroupDescribe", 0, 1, consumer_groups.consumer_group_describe),
     Api(74, "ListConfigResources", 0, 1, configs.list_config_resources),

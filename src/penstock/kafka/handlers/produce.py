@@ -110,7 +110,8 @@ async def _admit_transaction(
 
     From version 12 on that also adds the partition to the transaction.
     """
-    guards: dict[Replica, int | BrokerError] = {}
+    guards: dict[Replica, int] = {}
+    answers: dict[Replica, int | BrokerError] = {}
     producer = (-1, -1)
     for _, targets in found:
         for target in targets:
@@ -119,30 +120,34 @@ async def _admit_transaction(
             header = read_header(target.records)
             if not header.attributes & TRANSACTIONAL_FLAG:
                 continue
-            producer = (header.producer_id, header.producer_epoch)
-            guard = target.replica.producers.begin_verification(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                now_ms,
-                starts_at_zero=ctx.api_version >= 12,
-            )
+            try:
+                guard = target.replica.producers.begin_verification(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    now_ms,
+                    starts_at_zero=ctx.api_version >= 12,
+                )
+            except BrokerError as refusal:
+                answers[target.replica] = refusal
+                continue
             if guard != NO_GUARD:
+                producer = (header.producer_id, header.producer_epoch)
                 guards[target.replica] = guard
     if not guards:
-        return guards
+        return answers
     verdicts = await ctx.broker.transactions.admit(
         transactional_id or "",
         producer[0],
         producer[1],
         [TopicPartition(replica.topic, replica.partition) for replica in guards],
         add=ctx.api_version >= 12,
+        abortable=ctx.api_version >= 11,
     )
-    for replica in guards:
-        refusal = verdicts.get(TopicPartition(replica.topic, replica.partition))
-        if refusal is not None:
-            guards[replica] = refusal
-    return guards
+    for replica, guard in guards.items():
+        verdict = verdicts[TopicPartition(replica.topic, replica.partition)]
+        answers[replica] = guard if verdict is None else verdict
+    return answers
 
 
 def _append(
