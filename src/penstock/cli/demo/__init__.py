@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output import say
+from penstock.cli.connection import broker_errors
+from penstock.cli.output import Failure, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -47,9 +48,13 @@ def demo(
         ends.callback(broker.stop)
         stage = Stage()
         try:
-            play(stage, broker)
+            with broker_errors(broker.kafka):
+                play(stage, broker)
             if sys.stdout.isatty() and not stop:
                 stage.farewell(broker)
                 broker.wait()
+        except Failure:
+            say(broker.complaints())
+            raise
         except KeyboardInterrupt:
             say("\nstopping the broker")
