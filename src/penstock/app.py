@@ -151,7 +151,7 @@ class Broker:
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
         self.services = BrokerServices(
-            config=config,
+            config=configs.config,
             clock=clock,
             cluster=cluster,
             catalogue=self.catalogue,
