@@ -42,10 +42,15 @@ class Stage:
         self.console.print(Text(f"   {words}", style="dim"))
 
     def fact(self, words: str) -> None:
-        self.console.print(Text.assemble(("   ✓ ", "green"), words))
+        self._line("✓", "green", words)
 
     def note(self, words: str) -> None:
-        self.console.print(Text.assemble(("   · ", "yellow"), words))
+        self._line("·", "yellow", words)
+
+    def _line(self, mark: str, style: str, words: str) -> None:
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row("  ", Text(mark, style=style), Text(words))
+        self.console.print(line)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table = Table(box=box.SIMPLE, pad_edge=True)
