@@ -1,7 +1,9 @@
 # Each target sets up what it needs: a virtual environment in .venv, filled from requirements.lock,
 # and filled again only when pyproject.toml or the lock changes.
 
-PYTHON ?= python3
+# The first Python on the path that is new enough; `make PYTHON=... run` chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
@@ -14,8 +16,7 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Penstock needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Penstock needs Python 3.11 or newer, and finds none." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what Penstock needs into $(VENV) ..." >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -37,19 +38,19 @@ unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
 
 lint: $(READY) ## Style, imports and types
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 
 format: $(READY) ## Put the code in its standard form
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff format src tests benchmarks docs
 
 bench: $(READY) ## Throughput, latency, start time and memory, as ratios
 	$(BIN)/python -m benchmarks
 
 docs: $(READY) ## Write the reference pages that are derived from the code
-	$(BIN)/python -m penstock.cli.reference docs/reference
+	$(BIN)/python docs/generate.py
 
 lock: ## Choose versions anew and write requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
@@ -59,6 +60,6 @@ lock: ## Choose versions anew and write requirements.lock (needs uv)
 build: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
-clean: ## Remove everything that was made here, data of `make run` and `make serve` included
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-data
+clean: ## Remove the environment, caches and builds (data in ./penstock-data stays)
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

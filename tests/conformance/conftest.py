@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,16 @@ from support.naming import unique
 from support.wire import Wire
 
 CLIENTS = ["confluent", "aiokafka", "kafka_python", "kcat", "java"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a client leaves for the garbage collector is the client's business, not the broker's."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )
 
 
 @pytest.fixture(scope="session")

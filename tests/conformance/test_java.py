@@ -68,3 +68,20 @@ def test_a_classic_member_and_a_new_one_share_a_group(
     java: Run, make_topic: MakeTopic, name: Name
 ) -> None:
     java("Groups.mixed", make_topic(partitions=4), name("group"))
+
+
+@pytest.mark.parametrize("scenario", ["topics", "refusals", "cluster", "quotas"])
+def test_admin_calls(java: Run, name: Name, scenario: str) -> None:
+    java(f"AdminCalls.{scenario}", name(scenario))
+
+
+def test_settings_come_with_their_synonyms_and_documentation(java: Run, topic: str) -> None:
+    java("AdminCalls.configs", topic)
+
+
+def test_offsets_are_listed_and_records_deleted(java: Run, make_topic: MakeTopic) -> None:
+    java("AdminCalls.offsets", make_topic(retention_ms=-1))
+
+
+def test_transactions_are_described_and_fenced(java: Run, topic: str, name: Name) -> None:
+    java("AdminCalls.transactions", topic, name("tx"))

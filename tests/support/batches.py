@@ -71,3 +71,9 @@ def base_offsets(data: bytes) -> list[int]:
         found.append(base)
         at += 12 + length
     return found
+
+
+def batch_attributes(data: bytes) -> int:
+    """The attributes of the first batch: codec in the low three bits."""
+    (attributes,) = struct.unpack_from(">h", data, 21)
+    return int(attributes)

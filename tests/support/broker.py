@@ -15,12 +15,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-READY = re.compile(r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) .*pid=(?P<pid>\d+) in \S+s$")
+READY = re.compile(
+    r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) .*http=(?P<http>\S+) "
+    r"pid=(?P<pid>\d+) in \S+s$"
+)
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
 # Settings of the test broker that differ from the shipped defaults, in the names of the
@@ -80,9 +82,11 @@ class BrokerProcess:
         self.settings = {**QUICK, **(settings or {})}
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", port
+        self.http = ""
         self.pid: int | None = None
         self._process: subprocess.Popen[str] | None = None
         self._stderr: list[str] = []
+        self._collectors: list[threading.Thread] = []
 
     def __repr__(self) -> str:
         return f"BrokerProcess({self.data}, {self.bootstrap}, pid={self.pid})"
@@ -123,7 +127,7 @@ class BrokerProcess:
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        threading.Thread(target=self._collect, args=(self._process.stderr,), daemon=True).start()
+        self._collectors = [self._listen(self._process.stderr)]
         watchdog = threading.Timer(within, self._process.kill)
         watchdog.start()
         try:
@@ -133,25 +137,36 @@ class BrokerProcess:
         ready = READY.match(line)
         if ready is None:
             self._process.kill()
-            self._process.wait()
-            time.sleep(0.2)  # the collecting thread reads the last words
+            self._process.stdout.close()
+            self.wait()
             raise AssertionError(f"no ready line, but {line!r}\n{self.log}")
         self.host, self.port = ready["host"], int(ready["port"])
+        self.http = f"http://{ready['http']}"
         self.pid = int(ready["pid"])
-        threading.Thread(target=self._collect, args=(self._process.stdout,), daemon=True).start()
+        self._collectors.append(self._listen(self._process.stdout))
         return self
 
+    def _listen(self, stream: IO[str]) -> threading.Thread:
+        thread = threading.Thread(target=self._collect, args=(stream,), daemon=True)
+        thread.start()
+        return thread
+
     def _collect(self, stream: IO[str]) -> None:
-        for line in stream:
-            self._stderr.append(line)
+        with stream:
+            for line in stream:
+                self._stderr.append(line)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
 
     def wait(self, *, within: float = 20.0) -> int:
+        """The exit status, with the last words read."""
         assert self._process is not None
-        return self._process.wait(within)
+        code = self._process.wait(within)
+        for collector in self._collectors:
+            collector.join(5)
+        return code
 
     def stop(self, *, within: float = 20.0) -> None:
         """Stop cleanly; a broker that does not, or exits with an error, is a failed test."""

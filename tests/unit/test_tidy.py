@@ -1,7 +1,7 @@
 """The rules of the house that a machine can check. Each failure names file, line and rule.
 
 Nothing is imported: the sources are read and parsed once, so all of it takes well under a second.
-A function that must be longer than the limit says why on its `def` line: `# tidy: long, because ...`.
+A function that must be longer than the limit says why on its `def` line: `# tidy: long, because`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "catalogue": {"model", "errors", "runtime"},
     "cluster": {"model", "errors", "machines", "runtime", "log", "catalogue", "wire.kafka"},
     "services": {
-        "model", "errors", "machines", "runtime", "log", "catalogue", "cluster", "config", "options",
+        "model", "errors", "machines", "runtime", "log", "catalogue", "cluster", "config",
+        "options",
     },
     "kafka": {"services", "wire.kafka", "model", "errors", "runtime", "config", "options"},
     "amqp": {"services", "wire.amqp", "model", "errors", "runtime", "config", "options"},
@@ -208,9 +209,12 @@ def test_every_module_says_what_it_is(modules: dict[str, Module]) -> None:
             continue
         if not ast.get_docstring(module.tree):
             complaints.append(f"{module.at(1)}: has no docstring")
-        elif len(module.tree.body) > 1 and module.path.name != "__init__.py":
-            if "from __future__ import annotations" not in module.text:
-                complaints.append(f"{module.at(1)}: lacks `from __future__ import annotations`")
+        elif (
+            len(module.tree.body) > 1
+            and module.path.name != "__init__.py"
+            and "from __future__ import annotations" not in module.text
+        ):
+            complaints.append(f"{module.at(1)}: lacks `from __future__ import annotations`")
     _fail_on(complaints)
 
 
@@ -244,7 +248,31 @@ def test_only_commands_print(modules: dict[str, Module]) -> None:
         if module.room in ("cli", "app"):
             continue
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in ("print", "breakpoint"):
-                    complaints.append(f"{module.at(node.lineno)}: {node.func.id}()")
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id in ("print", "breakpoint"):
+                complaints.append(f"{module.at(node.lineno)}: {node.func.id}()")
+    _fail_on(complaints)
+
+
+def test_every_option_of_the_broker_is_read_by_somebody(modules: dict[str, Module]) -> None:
+    """An option that nothing looks at is a promise nobody keeps."""
+    read = {
+        node.attr
+        for module in modules.values()
+        if module.room not in ("options", "config")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+    }
+    complaints = []
+    for module in modules.values():
+        if module.room != "options":
+            continue
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Call):
+                continue
+            is_topic_default = any(word.arg == "topic" for word in node.value.keywords)
+            name = ast.unparse(node.target)
+            if not is_topic_default and name not in read:
+                complaints.append(f"{module.at(node.lineno)}: nothing reads {name}")
     _fail_on(complaints)

@@ -181,6 +181,8 @@ class SqliteCatalogue:
                 try:
                     answers.append((waiter, work(self._connection), None))
                 except Exception as problem:
+                    if not self._connection.in_transaction:
+                        raise  # a full or failing disk has undone the whole transaction
                     self._connection.execute("ROLLBACK TO piece")
                     answers.append((waiter, None, _refusal(problem)))
                 self._connection.execute("RELEASE piece")

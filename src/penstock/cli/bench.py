@@ -11,41 +11,52 @@ run on the same machine. `docs/benchmarks.md` tells how to compare brokers fairl
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from penstock.cli.output import emit_json, emit_table, human_bytes, say
 
+if TYPE_CHECKING:
+    from penstock.cli.measure import Load
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 MEASUREMENTS = ("produce", "consume", "latency")
 
+What = Annotated[
+    list[str] | None, typer.Argument(metavar="produce|consume|latency", show_default=False)
+]
+Messages = Annotated[
+    int, typer.Option("--messages", "-n", min=1, metavar="N", help="To produce and consume.")
+]
+Size = Annotated[int, typer.Option("--size", "-s", min=1, metavar="BYTES", help="Of each value.")]
+Partitions = Annotated[int, typer.Option("--partitions", "-p", min=1, metavar="N")]
+Acks = Annotated[str, typer.Option("--acks", metavar="all|1|0")]
+Compression = Annotated[str, typer.Option("--compression", metavar="CODEC")]
+LingerMs = Annotated[
+    float, typer.Option("--linger-ms", min=0, metavar="MS", help="Of the throughput producer.")
+]
+Rate = Annotated[
+    int, typer.Option("--rate", min=1, metavar="N", help="Messages a second, for latency.")
+]
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=0.1, metavar="S", help="Duration of latency.")
+]
+
 
 @app.command()
 def bench(
-    what: Annotated[
-        list[str] | None, typer.Argument(metavar="produce|consume|latency", show_default=False)
-    ] = None,
-    messages: Annotated[
-        int, typer.Option("--messages", "-n", min=1, metavar="N", help="To produce and consume.")
-    ] = 1_000_000,
-    size: Annotated[
-        int, typer.Option("--size", "-s", min=1, metavar="BYTES", help="Of each value.")
-    ] = 100,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, metavar="N")] = 4,
-    acks: Annotated[str, typer.Option("--acks", metavar="all|1|0")] = "all",
-    compression: Annotated[str, typer.Option("--compression", metavar="CODEC")] = "none",
-    linger_ms: Annotated[
-        float, typer.Option("--linger-ms", min=0, metavar="MS", help="Of the throughput producer.")
-    ] = 5.0,
-    rate: Annotated[
-        int, typer.Option("--rate", min=1, metavar="N", help="Messages a second, for latency.")
-    ] = 1000,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, metavar="S", help="Duration of latency.")
-    ] = 5.0,
+    what: What = None,
+    messages: Messages = 1_000_000,
+    size: Size = 100,
+    partitions: Partitions = 4,
+    acks: Acks = "all",
+    compression: Compression = "none",
+    linger_ms: LingerMs = 5.0,
+    rate: Rate = 1000,
+    seconds: Seconds = 5.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -82,10 +93,14 @@ def bench(
     results = [result for result in results if result["measurement"] in chosen]
     if json:
         emit_json({"load": load.to_dict(), "results": results})
-        return
+    else:
+        _show(load, results)
+
+
+def _show(load: Load, results: list[dict[str, Any]]) -> None:
     say(
-        f"{bootstrap}: {size} byte values, {partitions} partitions, acks={acks}, "
-        f"compression={compression}"
+        f"{load.bootstrap}: {load.size} byte values, {load.partitions} partitions, "
+        f"acks={load.acks}, compression={load.compression}"
     )
     fast = [result for result in results if "messages_per_s" in result]
     if fast:
@@ -107,7 +122,7 @@ def bench(
             emit_table(
                 ("latency", "messages", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms"),
                 [
-                    [f"at {rate}/s", result["messages"]]
+                    [f"at {load.rate}/s", result["messages"]]
                     + [f"{result[at]:.2f}" for at in ("p50", "p95", "p99", "p999", "max")]
                 ],
             )

@@ -51,8 +51,18 @@ def check_reachable(bootstrap: str, timeout_s: float = 3.0) -> None:
 
 
 def _settings(bootstrap: str, **more: Any) -> dict[str, Any]:
-    quiet = {"log_level": 0, "client.id": "penstock"}
-    return {"bootstrap.servers": bootstrap, **quiet, **more}
+    import logging  # the client has imported it already
+
+    silent = logging.getLogger("penstock.cli.client")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "penstock",
+        # What goes wrong comes back with each call; librdkafka need not write it to our stderr.
+        "logger": silent,
+        **more,
+    }
 
 
 def admin_client(bootstrap: str) -> AdminClient:
@@ -85,6 +95,11 @@ def broker_errors(bootstrap: str, what: str = "") -> Iterator[None]:
         yield
     except KafkaException as failure:
         raise Failure(_sentence(failure.args[0], bootstrap, what)) from None
+    except SystemError as failure:
+        # A fatal error of a producer surfaces in the middle of whichever callback runs just then.
+        if not isinstance(failure.__cause__, KafkaException):
+            raise
+        raise Failure(_sentence(failure.__cause__.args[0], bootstrap, what)) from None
 
 
 def result_of(future: Any, bootstrap: str, what: str) -> Any:

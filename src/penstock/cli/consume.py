@@ -31,42 +31,52 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 AT_ONCE = 1000  # messages written with one write
 
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; start at the end.")]
+FromBeginning = Annotated[
+    bool, typer.Option("--from-beginning", help="Start at the first record, even to follow.")
+]
+Offset = Annotated[
+    int | None,
+    typer.Option("--offset", "-o", metavar="N", help="Start there; -N is N before the end."),
+]
+Timestamp = Annotated[
+    str | None,
+    typer.Option("--timestamp", metavar="TIME", help="Start at 2026-05-01T12:00, or 15m ago."),
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, metavar="N", help="Only there; repeat for more."),
+]
+Group = Annotated[
+    str | None, typer.Option("--group", "-g", metavar="NAME", help="Read as a member of it.")
+]
+Count = Annotated[
+    int | None, typer.Option("-n", "--count", min=1, metavar="N", help="Stop after N.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="SEP", help="Print KEY SEP VALUE."),
+]
+Uncommitted = Annotated[
+    bool, typer.Option("--uncommitted", help="Show open and aborted transactions too.")
+]
+
 
 @app.command()
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more; start at the end.")
-    ] = False,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the first record, even to follow.")
-    ] = False,
-    offset: Annotated[
-        int | None,
-        typer.Option("--offset", "-o", metavar="N", help="Start there; -N is N before the end."),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option("--timestamp", metavar="TIME", help="Start at 2026-05-01T12:00, or 15m ago."),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, metavar="N", help="Only there; repeat for more."),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="NAME", help="Read as a member of it.")
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("-n", "--count", min=1, metavar="N", help="Stop after N.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="SEP", help="Print KEY SEP VALUE."),
-    ] = None,
-    uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Show open and aborted transactions too.")
-    ] = False,
+    topics: Topics,
+    follow: Follow = False,
+    from_beginning: FromBeginning = False,
+    offset: Offset = None,
+    timestamp: Timestamp = None,
+    partition: Partitions = None,
+    group: Group = None,
+    count: Count = None,
+    json: AsJson = False,
+    key_separator: KeySeparator = None,
+    uncommitted: Uncommitted = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print messages, to the end of the log or with --follow for ever.
@@ -79,8 +89,7 @@ def consume(
       penstock consume orders --timestamp 15m --json   the last 15 minutes, with keys and headers
       penstock consume orders --group billing -n 100   a hundred, and remember where we were
     """
-    chosen = [offset is not None, timestamp is not None, from_beginning]
-    if sum(chosen) > 1:
+    if sum([offset is not None, timestamp is not None, from_beginning]) > 1:
         raise typer.BadParameter("--offset, --timestamp and --from-beginning exclude each other")
     if group is not None and (partition or offset is not None or timestamp is not None):
         raise typer.BadParameter(
@@ -88,18 +97,7 @@ def consume(
             "--offset, --timestamp or --partition"
         )
     start_at_end = follow and not from_beginning
-    consumer = consumer_client(
-        bootstrap,
-        **{
-            "group.id": group if group is not None else "penstock-consume",
-            "auto.offset.reset": "latest" if start_at_end else "earliest",
-            "enable.auto.commit": group is not None,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": not follow,
-            "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
-            "fetch.wait.max.ms": 100,
-        },
-    )
+    consumer = consumer_client(bootstrap, **_settings(group, follow, start_at_end, uncommitted))
     reading = _Reading(consumer, follow, count, json, key_separator)
     try:
         with broker_errors(bootstrap):
@@ -116,6 +114,20 @@ def consume(
         pass  # how a person ends it
     finally:
         consumer.close()
+
+
+def _settings(
+    group: str | None, follow: bool, start_at_end: bool, uncommitted: bool
+) -> dict[str, Any]:
+    return {
+        "group.id": group if group is not None else "penstock-consume",
+        "auto.offset.reset": "latest" if start_at_end else "earliest",
+        "enable.auto.commit": group is not None,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": not follow,
+        "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        "fetch.wait.max.ms": 100,
+    }
 
 
 class _Reading:

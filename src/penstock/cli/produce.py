@@ -28,43 +28,56 @@ GIVE_UP_MS = 30_000  # a message that no broker takes for so long has failed
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+File = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="Lines to send; - or none is stdin.")
+]
+Messages = Annotated[
+    list[str] | None,
+    typer.Option("--message", "-m", metavar="TEXT", help="Send this; repeat for several."),
+]
+Key = Annotated[
+    str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every message.")
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="SEP", help="A line is KEY SEP VALUE."),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message."),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Send there.")
+]
+FromJson = Annotated[
+    bool, typer.Option("--json", help="Lines are JSON objects as `consume --json` prints them.")
+]
+Receipts = Annotated[
+    bool, typer.Option("--receipts", help="Print topic, partition and offset of each, as JSON.")
+]
+Acks = Annotated[
+    str, typer.Option("--acks", metavar="all|1|0", help="When a message counts as sent.")
+]
+Compression = Annotated[
+    str,
+    typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+]
+
+
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Lines to send; - or none is stdin.")
-    ] = None,
-    message: Annotated[
-        list[str] | None,
-        typer.Option("--message", "-m", metavar="TEXT", help="Send this; repeat for several."),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every message.")
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="SEP", help="A line is KEY SEP VALUE."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Send there.")
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Lines are JSON objects as `consume --json` prints them.")
-    ] = False,
-    receipts: Annotated[
-        bool, typer.Option("--receipts", help="Print topic, partition and offset of each, as JSON.")
-    ] = False,
-    acks: Annotated[
-        str, typer.Option("--acks", metavar="all|1|0", help="When a message counts as sent.")
-    ] = "all",
-    compression: Annotated[
-        str,
-        typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
-    ] = "none",
+    topic: Topic,
+    file: File = None,
+    message: Messages = None,
+    key: Key = None,
+    key_separator: KeySeparator = None,
+    header: Header = None,
+    partition: Partition = None,
+    json: FromJson = False,
+    receipts: Receipts = False,
+    acks: Acks = "all",
+    compression: Compression = "none",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Send each line of standard input, or of a file, as a message.

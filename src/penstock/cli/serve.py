@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.output import Failure
 from penstock.config import OPTIONS, BrokerConfig
 from penstock.options.option import Option
 
@@ -90,7 +92,16 @@ def serve(
 
     from penstock.app import serve as run_broker  # after the options: a mistake answers at once
 
-    raise typer.Exit(run_broker(settings))
+    try:
+        code = run_broker(settings)
+    except OSError as failure:
+        hint = ""
+        if failure.errno == errno.EADDRINUSE:
+            hint = "; is a broker running already? --kafka and --http choose other ports"
+        where = f"{failure.filename}: " if failure.filename else ""
+        why = f"{where}{failure.strerror or failure}{hint}"
+        raise Failure(f"the broker cannot start: {why}") from None
+    raise typer.Exit(code)
 
 
 def _derive_flags() -> None:

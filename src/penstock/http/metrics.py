@@ -28,6 +28,7 @@ from penstock.model.histogram import BOUNDS, Histogram
 if TYPE_CHECKING:
     from penstock.http.view import BrokerView
 
+
 def exposition(view: BrokerView) -> bytes:
     """The text that Prometheus reads."""
     registry = CollectorRegistry(auto_describe=False)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from typing import Any
 
 import uvicorn
+
+
+logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its comings and goings are ours
 
 
 class HttpServer:

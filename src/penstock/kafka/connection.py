@@ -15,20 +15,20 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.errors import BrokerError, MalformedRequest
 from penstock.kafka import dispatch
+from penstock.kafka.busy import Busy
 from penstock.kafka.context import RequestContext
 from penstock.kafka.handlers import api_versions
+from penstock.model.quota import REQUEST_PERCENTAGE
 from penstock.wire.kafka import codec, framing
 
 if TYPE_CHECKING:
     from penstock.kafka.server import KafkaServer
 
 log = logging.getLogger("penstock.kafka")
-
-MAX_QUEUED_REQUESTS = 128
 
 
 class _Reply:
@@ -58,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._writable = True
         self._muted_until = 0.0
+        self._partial_bytes = 0  # of a frame that is not whole yet
+        self._partial_since = 0.0
         self.host = ""
         self.last_active = time.monotonic()
 
@@ -67,18 +69,21 @@ class Connection(asyncio.BufferedProtocol):
     # --- what asyncio calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if isinstance(peer, tuple) else "local"
-        self._server.connected(self)
+        self._transport.set_write_buffer_limits(high=self._server.max_response_bytes)
+        delay_ms = self._server.connected(self, self._transport)
+        if delay_ms:
+            self._mute(delay_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._server.disconnected(self)
         self._forget_waiting()
-        # Nobody waits for a long poll any more. Everything else is finished as if somebody did: half
-        # a commit would be worse than an answer that nobody reads.
+        self._hold_partial(0)
+        # Nobody waits for a long poll any more. Everything else is finished as if somebody did:
+        # half a commit would be worse than an answer that nobody reads.
         for task in self._fetches:
             task.cancel()
 
@@ -96,9 +101,20 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting.append(frame)
             self._queued_bytes += len(frame)
             self._server.requests_queued(len(frame))
+        partial = self._frames.buffered_bytes
+        if partial != self._partial_bytes:
+            self._hold_partial(partial)
         if frames:
             self._start_requests()
+        if frames or self._server.is_overloaded:
             self._pause_or_resume()
+
+    def _hold_partial(self, size: int) -> None:
+        """Count what an unfinished frame holds against the broker's limit."""
+        if not self._partial_bytes:
+            self._partial_since = time.monotonic()
+        self._server.requests_queued(size - self._partial_bytes)
+        self._partial_bytes = size
 
     def eof_received(self) -> bool:
         return False
@@ -138,6 +154,15 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         return not self._replies and not self._waiting
 
+    def is_stalled(self, since: float) -> bool:
+        """Whether a frame begun before `since` is still not whole."""
+        return self._partial_bytes > 0 and self._partial_since < since
+
+    def produces(self) -> list[asyncio.Task[None]]:
+        """Appends under way, which a clean stop waits for."""
+        is_produce = any(reply.api_key == dispatch.PRODUCE for reply in self._replies)
+        return list(self._tasks) if is_produce else []
+
     # --- requests ---------------------------------------------------------------------------------
 
     def _pause_or_resume(self) -> None:
@@ -145,11 +170,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         full = (
             not self._writable
-            or len(self._waiting) > MAX_QUEUED_REQUESTS
+            or len(self._waiting) > self._server.max_queued_requests
             or self._server.is_overloaded
         )
-        # A connection with nothing queued may always read: else nobody could make progress.
-        wanted = not full or (self._writable and not self._queued_bytes)
+        # A connection with nothing queued may always read: small requests must get through.
+        holds_nothing = not self._queued_bytes and not self._partial_bytes
+        wanted = not full or (self._writable and holds_nothing)
         if wanted and not self._reading:
             self._transport.resume_reading()
         elif not wanted and self._reading:
@@ -194,9 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self._start_requests()
 
-    async def _serve(
-        self, header: framing.RequestHeader, frame: memoryview, reply: _Reply
-    ) -> None:
+    async def _serve(self, header: framing.RequestHeader, frame: memoryview, reply: _Reply) -> None:
         started = time.monotonic()
         self.last_active = started
         try:
@@ -247,7 +271,13 @@ class Connection(asyncio.BufferedProtocol):
             client_host=self.host,
             release=self._release,
         )
-        buffers = await dispatch.answer(ctx, frame[body_at:])
+        answer = dispatch.answer(ctx, frame[body_at:])
+        if self._server.broker.quotas.is_set(REQUEST_PERCENTAGE):
+            busy = Busy()
+            buffers = await busy.measure(answer)
+            ctx.throttle(REQUEST_PERCENTAGE, busy.seconds * 100)
+        else:
+            buffers = await answer
         if ctx.throttle_ms:
             self._mute(ctx.throttle_ms)
         if buffers is None:

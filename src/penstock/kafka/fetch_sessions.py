@@ -47,7 +47,9 @@ class FetchSession:
     epoch: int
     partitions: OrderedDict[PartitionKey, WantedPartition] = field(default_factory=OrderedDict)
 
-    def is_news(self, key: PartitionKey, error_code: int, bytes_: int, told: tuple[int, int, int]) -> bool:
+    def is_news(
+        self, key: PartitionKey, error_code: int, bytes_: int, told: tuple[int, int, int]
+    ) -> bool:
         """Whether an incremental response must mention this partition; remembers what is told.
 
         A partition that had data or an error moves to the end, so that it does not starve others.

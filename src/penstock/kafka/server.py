@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 
+from penstock.errors import MalformedRequest
 from penstock.kafka.connection import Connection
 from penstock.kafka.context import BrokerServices
 from penstock.kafka.stats import KafkaStats
@@ -15,6 +16,7 @@ from penstock.wire.kafka import framing
 log = logging.getLogger("penstock.kafka")
 
 _SWEEP_SECONDS = 5.0
+_STALLED_SECONDS = 10.0  # an unfinished request may take this long while memory is short
 
 
 class KafkaServer:
@@ -26,10 +28,10 @@ class KafkaServer:
         self.stats = KafkaStats()
         self.scratch = bytearray(framing.SCRATCH_BYTES)
         self.max_request_bytes: int = config.socket_request_max_bytes
+        self.max_response_bytes: int = config.queued_max_response_bytes
+        self.max_queued_requests: int = config.queued_max_requests
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
-        self._max_connections: int = config.max_connections
-        self._max_per_host: int = config.max_connections_per_ip
         self._idle_seconds: float = config.connections_max_idle_ms / 1000
         self._queued_bytes = 0
         self._queued_limit: int = config.queued_max_request_bytes
@@ -39,18 +41,26 @@ class KafkaServer:
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address really bound (port 0 becomes a number)."""
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, reuse_address=True
+            lambda: Connection(self),
+            host,
+            port,
+            backlog=self.broker.config.socket_listen_backlog_size,
+            reuse_address=True,
         )
         self._sweeper = asyncio.create_task(self._sweep(), name="kafka-idle-connections")
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 
     async def close(self) -> None:
-        """Stop accepting, drop every client."""
+        """Stop accepting, answer appends that are under way, drop every client."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._server is not None:
             self._server.close()
+        produces = [task for connection in self.connections for task in connection.produces()]
+        if produces:
+            await asyncio.wait(produces, timeout=self.broker.config.shutdown_timeout_ms / 1000)
+            await asyncio.sleep(0)  # their answers are written in callbacks
         for connection in list(self.connections):
             connection.close()
         if self._server is not None:
@@ -58,23 +68,25 @@ class KafkaServer:
 
     # --- what connections tell --------------------------------------------------------------------
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Connection, transport: asyncio.Transport) -> int:
+        """Take a new client in, or refuse it; returns for how long it must be silent first."""
         self.stats.connections_made += 1
-        transport = connection._transport
-        assert transport is not None
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = self.broker.config
         same_host = 0
-        if self._max_per_host < self._max_connections:
+        if config.max_connections_per_ip < config.max_connections:
             same_host = sum(other.host == connection.host for other in self.connections)
-        if len(self.connections) >= self._max_connections or same_host >= self._max_per_host:
+        full = len(self.connections) >= config.max_connections
+        if full or same_host >= config.max_connections_per_ip:
             self.stats.refused += 1
             log.warning("refused a connection from %s: the limit is reached", connection.host)
             connection.close()
-            return
+            return 0
         self.connections.add(connection)
+        return self.broker.quotas.record_connection(connection.host, self.broker.clock.now_ms())
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -97,7 +109,9 @@ class KafkaServer:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._idle_seconds / 2))
-            oldest = time.monotonic() - self._idle_seconds
+            now = time.monotonic()
             for connection in list(self.connections):
-                if connection.is_idle and connection.last_active < oldest:
+                if connection.is_idle and connection.last_active < now - self._idle_seconds:
                     connection.close()
+                elif self.is_overloaded and connection.is_stalled(now - _STALLED_SECONDS):
+                    connection.refuse(MalformedRequest("an unfinished request held up others"))

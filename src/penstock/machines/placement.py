@@ -91,7 +91,7 @@ def check_more_partitions(
             else f"{len(assignments)} assignments were given for {added} new partition(s)."
         )
     for partition, replicas in enumerate(assignments, current.partition_count):
-        _check_replicas(partition, replicas, brokers)
+        check_replicas(partition, replicas, brokers)
         if len(replicas) != current.replication_factor:
             raise InvalidReplicaAssignment(
                 f"Partition {partition} is assigned {len(replicas)} replica(s), but the topic's "
@@ -118,7 +118,7 @@ def _place_by_hand(
     factor = len(assignment[0])
     for partition in range(len(assignment)):
         replicas = assignment[partition]
-        _check_replicas(partition, replicas, brokers)
+        check_replicas(partition, replicas, brokers)
         if len(replicas) != factor:
             raise InvalidReplicaAssignment(
                 f"Partition {partition} has {len(replicas)} replicas, which differs from the "
@@ -127,7 +127,8 @@ def _place_by_hand(
     return Placement(len(assignment), factor)
 
 
-def _check_replicas(partition: int, replicas: Sequence[int], brokers: Sequence[int]) -> None:
+def check_replicas(partition: int, replicas: Sequence[int], brokers: Sequence[int]) -> None:
+    """Raise InvalidReplicaAssignment unless a partition may live on exactly these brokers."""
     if not replicas:
         raise InvalidReplicaAssignment(f"Partition {partition} was assigned no replicas.")
     if len(set(replicas)) != len(replicas):

@@ -16,7 +16,7 @@ from penstock.model import compression
 from penstock.model.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-UNPACK_LIMIT = 128 * 1024 * 1024  # a batch that unpacks to more is refused
+UNPACK_LIMIT = 32 * 1024 * 1024  # a batch that unpacks to more is refused
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -31,15 +31,15 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-def read_records(batch: bytes | bytearray | memoryview, limit: int = UNPACK_LIMIT) -> Iterator[Record]:
+def read_records(
+    batch: bytes | bytearray | memoryview, limit: int = UNPACK_LIMIT
+) -> Iterator[Record]:
     """The records of one batch whose checksum has been checked. Control records included."""
     header = read_header(batch)
     whole = _uncompressed(batch, header, limit)
     try:
         for record in DefaultRecordBatch(whole):
-            yield Record(
-                record.offset, record.timestamp, record.key, record.value, record.headers
-            )
+            yield Record(record.offset, record.timestamp, record.key, record.value, record.headers)
     except CorruptRecord:
         raise
     except Exception as failure:  # the compiled reader raises its own family, and IndexError
@@ -73,12 +73,10 @@ def build_batch(
     )
     for delta, (key, value, headers) in enumerate(records):
         builder.append(delta, timestamp_ms, key, value, list(headers))
-    built = builder.build()
+    built: bytearray = builder.build()
     if control:
         header = read_header(built)
-        batches.set_attributes(
-            built, 0, len(built), header.attributes | batches.CONTROL_FLAG
-        )
+        batches.set_attributes(built, 0, len(built), header.attributes | batches.CONTROL_FLAG)
     return built
 
 
@@ -90,7 +88,12 @@ _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
 def build_marker(
-    *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, timestamp_ms: int
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
 ) -> bytearray:
     """The control batch that commits or aborts a producer's transaction."""
     return build_batch(

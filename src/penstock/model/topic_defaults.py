@@ -13,12 +13,15 @@ class InternalTopic:
     """How one of the broker's own topics is created."""
 
     partitions: int = 50
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
     segment_bytes: int = 100 * 1024 * 1024
 
     def config(self) -> Mapping[str, str]:
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",
+            "min.insync.replicas": str(self.min_insync_replicas),
             "segment.bytes": str(self.segment_bytes),
         }
 

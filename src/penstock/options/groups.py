@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.options.option import INT_MAX, MINUTE_MS, integer, names, text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GroupsOptions:
     """Groups."""
 
@@ -57,10 +57,4 @@ class GroupsOptions:
         "bidirectional",
         "Which live groups may change between the classic and the KIP-848 protocol.",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
-    )
-    group_consumer_regex_refresh_interval_ms: int = integer(
-        10 * MINUTE_MS,
-        "How often regex subscriptions are resolved anew when no topic changed.",
-        minimum=10_000,
-        unit="ms",
     )

@@ -20,7 +20,7 @@ from penstock.options.option import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LogOptions:
     """The log."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.options.option import INT_MAX, MIB, MINUTE_MS, integer, long
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class NetworkOptions:
     """Connections and limits."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.options.option import Address, address, boolean, integer, path, text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class NodeOptions:
     """Broker."""
 

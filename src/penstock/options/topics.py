@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.options.option import boolean, integer, text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TopicsOptions:
     """Topics."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.options.option import DAY_MS, HOUR_MS, MIB, MINUTE_MS, boolean, integer
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TransactionsOptions:
     """Producers and transactions."""
 

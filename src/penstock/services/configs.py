@@ -9,7 +9,7 @@ and only then in force; `config` always is the broker's configuration in force.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.catalogue.catalogue import Catalogue, ResourceType
 from penstock.config import OPTIONS, BrokerConfig, find_option
@@ -46,10 +46,13 @@ def topic_defaults(config: BrokerConfig) -> TopicDefaults:
         internal={
             OFFSETS_TOPIC: InternalTopic(
                 partitions=config.offsets_topic_num_partitions,
+                replication_factor=config.offsets_topic_replication_factor,
                 segment_bytes=config.offsets_topic_segment_bytes,
             ),
             TRANSACTIONS_TOPIC: InternalTopic(
                 partitions=config.transaction_state_log_num_partitions,
+                replication_factor=config.transaction_state_log_replication_factor,
+                min_insync_replicas=config.transaction_state_log_min_isr,
                 segment_bytes=config.transaction_state_log_segment_bytes,
             ),
         },
@@ -262,7 +265,7 @@ class Configs:
             self._group_settings[group_id] = settings
         return settings
 
-    def configured_groups(self) -> Collection[str]:
+    def configured_groups(self) -> Sequence[str]:
         """The groups that have settings of their own."""
         return [name for resource, name in self._stored if resource == "group"]
 
@@ -308,11 +311,21 @@ class Configs:
         await self._turns.take(f"group {group_id}", work())
 
     def _group_limits(self) -> Mapping[str, str]:
-        return {
-            name: to_text(getattr(self._config, option.attribute))
-            for name, option in OPTIONS.items()
-            if name.startswith("group.")
+        """The broker's options that are defaults or bounds of a group's settings."""
+        config = self._config
+        limits = {
+            "group.consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
+            "group.consumer.min.session.timeout.ms": config.group_consumer_min_session_timeout_ms,
+            "group.consumer.max.session.timeout.ms": config.group_consumer_max_session_timeout_ms,
+            "group.consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
+            "group.consumer.min.heartbeat.interval.ms": (
+                config.group_consumer_min_heartbeat_interval_ms
+            ),
+            "group.consumer.max.heartbeat.interval.ms": (
+                config.group_consumer_max_heartbeat_interval_ms
+            ),
         }
+        return {name: str(value) for name, value in limits.items()}
 
     async def _store(self, resource: ResourceType, name: str, config: dict[str, str]) -> None:
         await self._catalogue.put_config(resource, name, config)

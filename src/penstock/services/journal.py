@@ -56,6 +56,10 @@ class Journal:
         # Kafka's `Utils.abs`: the sign bit is cleared, not negated.
         return (java_hash(key) & 0x7FFFFFFF) % self.partition_count
 
+    async def ensure(self) -> None:
+        """Create the topic if this is the first time it is needed."""
+        await self._topics.ensure_internal(self.topic)
+
     async def append(
         self,
         partition: int,
@@ -65,7 +69,7 @@ class Journal:
         base_sequence: int = -1,
     ) -> None:
         """Write the records as one batch; returns when they are durable."""
-        await self._topics.ensure_internal(self.topic)
+        await self.ensure()
         replica = await self._partitions.replica(self.topic, partition)
         now_ms = self._clock.now_ms()
         producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

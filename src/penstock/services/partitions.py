@@ -13,6 +13,7 @@ from penstock.errors import UnknownTopicOrPartition
 from penstock.log.flusher import Flusher
 from penstock.log.settings import LogSettings
 from penstock.log.store import LogStore
+from penstock.model.ids import TopicPartition
 from penstock.model.topic import OFFSETS_TOPIC, Topic
 from penstock.model.topic_config import TopicSettings
 from penstock.runtime.clock import Clock
@@ -73,16 +74,28 @@ class Partitions:
     async def _open(self, topic: Topic, partition: int) -> Replica:
         settings = self._topics.settings(topic.name)
         log = self._store.get(topic.name, topic.id, partition, log_settings(settings))
-        replica = Replica(
-            topic.name, partition, log, self._flusher, settings, self.leader_epoch
-        )
+        replica = Replica(topic.name, partition, log, self._flusher, settings, self.leader_epoch)
         await replica.load(self._clock.now_ms())
         self._replicas[topic.name, partition] = replica
         return replica
 
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """How far readers may see in every open partition, for the checkpoint."""
+        return {
+            TopicPartition(topic, partition): replica.high_watermark
+            for (topic, partition), replica in self._replicas.items()
+        }
+
     def has_data(self, topic: Topic, partition: int) -> bool:
         """Whether anything was ever written there, without opening it."""
-        return self._store.exists(topic.name, topic.id, partition)
+        return self._store.exists(topic.name, partition)
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """Where readers stop now, without opening the partition; None if nobody knows."""
+        replica = self._replicas.get((topic, partition))
+        if replica is not None:
+            return replica.high_watermark
+        return self._store.high_watermark(topic, partition)
 
     async def write_marker(
         self,
@@ -114,11 +127,8 @@ class Partitions:
     async def close(self) -> None:
         """Write what a clean restart needs: a producer snapshot at the end of every log."""
         for replica in self:
-            if not replica.log.is_deleted:
-                await replica.safe(replica.log.end_offset)
-                replica.log.write_producer_snapshot(
-                    replica.producers.snapshot(), replica.log.end_offset
-                )
+            await replica.safe(replica.log.end_offset)
+            replica.log.write_producer_snapshot(replica.producers.snapshot())
 
     async def _topic_deleted(self, topic: Topic) -> None:
         for partition in range(topic.partition_count):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.catalogue.catalogue import Catalogue
+from penstock.config import BrokerConfig
 from penstock.errors import ThrottlingQuotaExceeded
 from penstock.machines.rate import Meter, TokenBucket, WindowedRate
 from penstock.model.quota import (
@@ -34,10 +35,10 @@ _METERS_KEPT = 10_000  # callers remembered before idle ones are dropped
 class Quotas:
     """Every quota, and a meter for each caller that one applies to."""
 
-    def __init__(self, catalogue: Catalogue, *, samples: int = 11, window_ms: int = 1000) -> None:
+    def __init__(self, catalogue: Catalogue, config: BrokerConfig) -> None:
         self._catalogue = catalogue
-        self._samples = samples
-        self._window_ms = window_ms
+        self._samples = config.quota_window_num
+        self._window_ms = config.quota_window_size_seconds * 1000
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._by_kind: dict[str, dict[QuotaEntity, float]] = {}
         # By kind and caller: the meter that counts it. Callers under one entity may share a meter.
@@ -54,6 +55,10 @@ class Quotas:
         self._index()
 
     # --- counting ---------------------------------------------------------------------------------
+
+    def is_set(self, kind: str) -> bool:
+        """Whether anybody has a quota of this kind: if not, nothing need be measured."""
+        return kind in self._by_kind
 
     def record(self, kind: str, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count `amount` for a caller; how many milliseconds it should pause."""

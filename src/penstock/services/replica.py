@@ -18,12 +18,11 @@ from penstock.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     OffsetOutOfRange,
-    OutOfOrderSequence,
     UnknownLeaderEpoch,
-    UnknownTopicOrPartition,
 )
+from penstock.log.chunk import LogChunk
 from penstock.log.flusher import Flusher
-from penstock.log.partition_log import LogChunk, PartitionLog
+from penstock.log.partition_log import PartitionLog
 from penstock.machines.admission import admit
 from penstock.machines.producers import NO_GUARD, ProducerStates
 from penstock.model import batch as batches
@@ -31,7 +30,8 @@ from penstock.model.batch import BatchHeader, read_header
 from penstock.model.records import build_marker, read_marker
 from penstock.model.topic_config import TopicSettings
 
-_RECALL_BYTES = 1024 * 1024
+_RECALL_BYTES = 4 * 1024 * 1024
+_RECALL_OFFSETS = 5000
 
 
 class Appended(NamedTuple):
@@ -47,6 +47,7 @@ class Replica:
 
     __slots__ = (
         "_flusher",
+        "_leads",
         "_watchers",
         "bytes_in",
         "bytes_out",
@@ -84,6 +85,7 @@ class Replica:
         self.bytes_in = 0
         self.bytes_out = 0
         self._flusher = flusher
+        self._leads = False  # whether this leader has written anything yet
         self._watchers: list[asyncio.Event] = []
 
     def __repr__(self) -> str:
@@ -100,11 +102,28 @@ class Replica:
         if snapshot is not None:
             position = max(position, snapshot[0])
             self.producers.restore(snapshot[1])
+            await self._recall({entry.producer_id for entry in snapshot[1]}, position, now_ms)
         if position < self.log.end_offset:
             async for data in self.log.batches(position):
                 self._replay(data, now_ms)
         await self.safe(self.log.end_offset)
         self.advance(self.log.end_offset)
+
+    async def _recall(self, producer_ids: set[int], position: int, now_ms: int) -> None:
+        """A snapshot keeps the last batch of a producer; look for the four before it in the log.
+
+        Else a producer that sends them again after a restart would be told that it lost its order.
+        """
+        offset = max(self.log.start_offset, position - _RECALL_OFFSETS)
+        if not producer_ids or offset >= position:
+            return
+        chunk = await self.log.read(offset, _RECALL_BYTES, upper_offset=position)
+        headers: dict[int, list[BatchHeader]] = {}
+        for header in batches.whole_batches(chunk.data):
+            if header.producer_id in producer_ids and not header.is_control:
+                headers.setdefault(header.producer_id, []).append(header)
+        for producer_id, found in headers.items():
+            self.producers.recall(producer_id, found, now_ms)
 
     def _replay(self, data: memoryview, now_ms: int) -> None:
         header = read_header(data)
@@ -117,9 +136,7 @@ class Replica:
             return
         committed, coordinator_epoch = read_marker(data)
         aborted = self.producers.apply_marker(header, committed, coordinator_epoch, now_ms)
-        if aborted is not None and aborted not in self.log.aborted_between(
-            aborted.first_offset, aborted.last_offset + 1
-        ):
+        if aborted is not None:
             self.log.append_aborted(*aborted)
 
     # --- writing ----------------------------------------------------------------------------------
@@ -135,7 +152,8 @@ class Replica:
             )
         header = admit(records, self.settings, now_ms)
         try:
-            self._check_producer(header, now_ms, guard)
+            if header.producer_id >= 0:
+                self.producers.check(header, guard=guard)
         except DuplicateSequence as again:
             if again.base_offset < 0:
                 raise
@@ -143,14 +161,14 @@ class Replica:
             return Appended(again.base_offset, end_offset, self._append_time(again.append_time_ms))
         if self.settings.log_append_time:
             batches.set_log_append_time(records, 0, header, now_ms)
-        return self._append(records, header, now_ms)
+        return self._append(records, now_ms)
 
     def append_own(self, records: bytearray, now_ms: int) -> Appended:
         """Append a batch that the broker made itself: the state of groups and transactions."""
         header = read_header(records)
         if header.producer_id >= 0:
             self.producers.check(header, client=False)
-        return self._append(memoryview(records), header, now_ms)
+        return self._append(memoryview(records), now_ms)
 
     async def write_marker(
         self,
@@ -170,43 +188,34 @@ class Replica:
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
         )
-        header = self._write(memoryview(marker), read_header(marker), now_ms)
+        header, rolled = self._write(memoryview(marker), now_ms)
         aborted = self.producers.apply_marker(header, commit, coordinator_epoch, now_ms)
         if aborted is not None:
             self.log.append_aborted(*aborted)
+        if rolled:
+            self.log.write_producer_snapshot(self.producers.snapshot())
         await self.safe(header.next_offset)
 
-    def _check_producer(self, header: BatchHeader, now_ms: int, guard: int) -> None:
-        if header.producer_id < 0:
-            return
-        try:
-            self.producers.check(header, guard=guard)
-        except OutOfOrderSequence:
-            # A snapshot keeps one of the five remembered batches: the others are in the log's tail.
-            if not self.producers.may_have_forgotten(header):
-                raise
-            self.producers.recall(header.producer_id, self._tail_headers(), now_ms)
-            self.producers.check(header, guard=guard)
-
-    def _tail_headers(self) -> list[BatchHeader]:
-        return self.log.tail_headers(_RECALL_BYTES)
-
-    def _append(self, records: memoryview, header: BatchHeader, now_ms: int) -> Appended:
-        header = self._write(records, header, now_ms)
+    def _append(self, records: memoryview, now_ms: int) -> Appended:
+        header, rolled = self._write(records, now_ms)
         if header.producer_id >= 0:
             self.producers.apply(header, now_ms)
+        if rolled:
+            self.log.write_producer_snapshot(self.producers.snapshot())
         self.messages_in += header.record_count
         self.bytes_in += len(records)
         append_time_ms = now_ms if self.settings.log_append_time else -1
         return Appended(header.base_offset, header.next_offset, append_time_ms)
 
-    def _write(self, records: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
-        base_offset = self.log.end_offset
-        batches.stamp(records, 0, base_offset, self.leader_epoch)
-        stamped = read_header(records)
-        if self.log.append((records,), (stamped,), now_ms):
-            self.log.write_producer_snapshot(self.producers.snapshot(), base_offset)
-        return stamped
+    def _write(self, records: memoryview, now_ms: int) -> tuple[BatchHeader, bool]:
+        log = self.log
+        batches.stamp(records, 0, log.end_offset, self.leader_epoch)
+        header = read_header(records)
+        rolled = log.append((records,), (header,), now_ms)
+        if not self._leads:  # the first batch of this leader begins its epoch
+            log.assign_epoch(self.leader_epoch, header.base_offset)
+            self._leads = True
+        return header, rolled
 
     def _append_time(self, append_time_ms: int) -> int:
         return append_time_ms if self.settings.log_append_time else -1
@@ -217,12 +226,9 @@ class Replica:
         """Return when everything below `end_offset` is safe. This is where a message is kept."""
         if self.high_watermark >= end_offset:
             return
-        if self.settings.durability == "fsync":
-            await self._flusher.submit(self.log)
-            self.advance(self.log.synced_offset)
-        else:
-            self._flusher.submit_later(self.log)
-            self.advance(end_offset)
+        await self._flusher.submit(self.log)
+        fsync = self.settings.durability == "fsync"
+        self.advance(self.log.synced_offset if fsync else end_offset)
 
     def advance(self, safe_offset: int) -> None:
         """Everything below `safe_offset` is safe: readers may see it."""
@@ -292,7 +298,3 @@ class Replica:
     def wake(self) -> None:
         for event in self._watchers:
             event.set()
-
-    def check_not_deleted(self) -> None:
-        if self.log.is_deleted:
-            raise UnknownTopicOrPartition(f"{self.topic} has been deleted")

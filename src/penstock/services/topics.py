@@ -30,6 +30,7 @@ from penstock.machines.placement import (
     Assignment,
     Placement,
     check_more_partitions,
+    check_replicas,
     place_topic,
 )
 from penstock.model import topic_config
@@ -126,6 +127,10 @@ class Topics:
             raise AssertionError(f"topic {name} has no settings")
         return settings
 
+    def check_replicas(self, partition: int, replicas: Sequence[int]) -> None:
+        """Raise InvalidReplicaAssignment unless a partition may live on exactly these brokers."""
+        check_replicas(partition, replicas, self._brokers)
+
     # --- starting ---------------------------------------------------------------------------------
 
     async def load(self, rows: Sequence[TopicRow]) -> None:
@@ -182,7 +187,7 @@ class Topics:
         would have been created. Only the broker itself passes `internal`, for its own topics.
         """
         check_topic_name(name)
-        if is_internal(name) and not internal:
+        if is_internal(name) and not internal and name not in self._by_name:
             raise PolicyViolation(f"{name} is the broker's own topic, which it creates by itself.")
 
         async def work() -> Topic:
@@ -224,7 +229,11 @@ class Topics:
         shape = self._defaults.internal[name]
         try:
             return await self.create(
-                name, partitions=shape.partitions, config=shape.config(), internal=True
+                name,
+                partitions=shape.partitions,
+                replication_factor=shape.replication_factor,
+                config=shape.config(),
+                internal=True,
             )
         except TopicExists:
             return self.get(name)

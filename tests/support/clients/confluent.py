@@ -24,12 +24,20 @@ def consumer(bootstrap: str, group: str = "unused", **options: Any) -> Consumer:
         "fetch.wait.max.ms": 100,
         "check.crcs": True,
     }
-    return Consumer({**settings, **{key.replace("_", "."): v for key, v in options.items()}})
+    return Consumer({**settings, **_dotted(options)})
 
 
 def producer(bootstrap: str, **options: Any) -> Producer:
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5}
-    return Producer({**settings, **{key.replace("_", "."): v for key, v in options.items()}})
+    return Producer({**settings, **_dotted(options)})
+
+
+def _dotted(options: dict[str, Any]) -> dict[str, Any]:
+    """Settings as librdkafka names them; callbacks keep their underscore."""
+    return {
+        name if name.endswith("_cb") else name.replace("_", "."): value
+        for name, value in options.items()
+    }
 
 
 def take(source: Consumer, count: int, *, within: float = PATIENCE_S) -> list[Any]:

@@ -11,8 +11,17 @@ from support.clients import Record, Refused
 
 with warnings.catch_warnings():  # it still reads its schemas in a way that 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.errors import KafkaError
+
+__all__ = [
+    "KafkaConsumer",
+    "KafkaError",
+    "KafkaProducer",
+    "KafkaPython",
+    "OffsetAndMetadata",
+    "TopicPartition",
+]
 
 PATIENCE_S = 10.0
 

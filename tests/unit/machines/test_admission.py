@@ -13,7 +13,7 @@ from penstock.errors import (
     UnsupportedMessageFormat,
 )
 from penstock.machines.admission import admit
-from penstock.model import batch
+from penstock.model import batch, compression
 from penstock.model.records import build_batch, build_marker
 from penstock.model.topic_config import TopicSettings, resolve
 
@@ -97,9 +97,7 @@ def test_a_timestamp_from_the_future_is_refused_with_its_index() -> None:
 def test_an_old_timestamp_is_refused_only_where_the_topic_says_so() -> None:
     admit(one_batch(NOW - 300 * DAY), settings(), NOW)
     with pytest.raises(InvalidTimestamp):
-        admit(
-            one_batch(NOW - 2 * DAY), settings(message_timestamp_before_max_ms=str(DAY)), NOW
-        )
+        admit(one_batch(NOW - 2 * DAY), settings(message_timestamp_before_max_ms=str(DAY)), NOW)
 
 
 def test_a_topic_that_stamps_records_itself_does_not_look_at_theirs() -> None:
@@ -111,3 +109,42 @@ def test_a_compacted_topic_names_the_records_without_a_key() -> None:
     with pytest.raises(InvalidRecord) as refusal:
         admit(memoryview(records), settings(cleanup_policy="compact"), NOW)
     assert [index for index, _ in refusal.value.record_errors] == [1]
+
+
+def _recounted(records: bytes, count: int) -> memoryview:
+    """The batch with another number of records in its header, and a checksum to match."""
+    changed = bytearray(records)
+    changed[23:27] = (count - 1).to_bytes(4, "big")
+    changed[57:61] = count.to_bytes(4, "big")
+    batch.set_attributes(changed, 0, len(changed), changed[22])
+    return memoryview(changed)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("claimed", [1, 2, 4, 5])
+def test_a_header_that_counts_other_records_than_there_are_is_refused(
+    codec: int, claimed: int
+) -> None:
+    plain = build_batch([(b"k", b"v" * 20, ())] * 3, timestamp_ms=NOW)
+    packed = bytes(plain[:61]) + compression.compress(codec, bytes(plain[61:]))
+    packed = bytearray(packed)
+    packed[8:12] = (len(packed) - 12).to_bytes(4, "big")
+    batch.set_attributes(packed, 0, len(packed), codec)
+    admit(memoryview(packed), settings(), NOW)
+    with pytest.raises((InvalidRecord, CorruptRecord)):
+        admit(_recounted(packed, claimed), settings(), NOW)
+
+
+def test_a_count_that_the_bytes_cannot_hold_is_refused_without_reading_them() -> None:
+    with pytest.raises(InvalidRecord, match="cannot hold"):
+        admit(_recounted(bytes(one_batch()), 1_000_000), settings(), NOW)
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_a_bomb_is_refused_before_it_has_unpacked(codec: int) -> None:
+    plain = build_batch([(b"k", b"\0" * 40_000_000, ())], timestamp_ms=NOW)
+    bomb = bytearray(bytes(plain[:61]) + compression.compress(codec, bytes(plain[61:])))
+    bomb[8:12] = (len(bomb) - 12).to_bytes(4, "big")
+    batch.set_attributes(bomb, 0, len(bomb), codec)
+    with pytest.raises(RecordTooLarge, match="unpacks"):
+        admit(memoryview(bomb), settings(max_message_bytes="10000000"), NOW)

@@ -26,7 +26,7 @@ def advertise(rows: Iterable[tuple[int, int, int]]) -> None:
 
 
 def unsupported() -> Mapping[str, Any]:
-    """The answer, always written as version 0, to a version of ApiVersions nobody knows (KIP-511)."""
+    """The answer to a version of ApiVersions that nobody knows, written as version 0 (KIP-511)."""
     row = next(row for row in _advertised if row["api_key"] == 18)
     return {"error_code": codes.UNSUPPORTED_VERSION, "api_keys": [row]}
 

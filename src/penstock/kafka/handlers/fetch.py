@@ -159,7 +159,7 @@ async def _read_until_enough(
     for replica in watched:
         replica.watch(moved)
     try:
-        # The reading may have waited for a disk while another partition moved: read again, watching.
+        # The reading may have waited for a disk while a partition moved: read again, watching.
         moved.set()
         async with asyncio.timeout_at(deadline):
             while not _is_enough(answer, limits):

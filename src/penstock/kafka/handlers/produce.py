@@ -60,10 +60,7 @@ async def produce(
     outcomes = [
         (
             topic,
-            [
-                (target, _append(ctx, target, request.acks, guards, now_ms))
-                for target in targets
-            ],
+            [(target, _append(ctx, target, request.acks, guards, now_ms)) for target in targets],
         )
         for topic, targets in found
     ]
@@ -113,7 +110,8 @@ async def _admit_transaction(
 
     From version 12 on that also adds the partition to the transaction.
     """
-    guards: dict[Replica, int | BrokerError] = {}
+    guards: dict[Replica, int] = {}
+    answers: dict[Replica, int | BrokerError] = {}
     producer = (-1, -1)
     for _, targets in found:
         for target in targets:
@@ -122,30 +120,34 @@ async def _admit_transaction(
             header = read_header(target.records)
             if not header.attributes & TRANSACTIONAL_FLAG:
                 continue
-            producer = (header.producer_id, header.producer_epoch)
-            guard = target.replica.producers.begin_verification(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                now_ms,
-                starts_at_zero=ctx.api_version >= 12,
-            )
+            try:
+                guard = target.replica.producers.begin_verification(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    now_ms,
+                    starts_at_zero=ctx.api_version >= 12,
+                )
+            except BrokerError as refusal:
+                answers[target.replica] = refusal
+                continue
             if guard != NO_GUARD:
+                producer = (header.producer_id, header.producer_epoch)
                 guards[target.replica] = guard
     if not guards:
-        return guards
+        return answers
     verdicts = await ctx.broker.transactions.admit(
         transactional_id or "",
         producer[0],
         producer[1],
         [TopicPartition(replica.topic, replica.partition) for replica in guards],
         add=ctx.api_version >= 12,
+        abortable=ctx.api_version >= 11,
     )
-    for replica in guards:
-        refusal = verdicts.get(TopicPartition(replica.topic, replica.partition))
-        if refusal is not None:
-            guards[replica] = refusal
-    return guards
+    for replica, guard in guards.items():
+        verdict = verdicts[TopicPartition(replica.topic, replica.partition)]
+        answers[replica] = guard if verdict is None else verdict
+    return answers
 
 
 def _append(
@@ -165,9 +167,7 @@ def _append(
         codec = target.records[22] & 0x07
         if codec == compression.ZSTD and ctx.api_version < 7:
             raise UnsupportedCompression("zstd needs Produce version 7 (KIP-110)")
-        return target.replica, target.replica.append(
-            target.records, now_ms, acks=acks, guard=guard
-        )
+        return target.replica, target.replica.append(target.records, now_ms, acks=acks, guard=guard)
     except BrokerError as refusal:
         return refusal
 

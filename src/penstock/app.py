@@ -1,0 +1,319 @@
+"""The composition root: every part of a broker, put together once.
+
+`Broker` opens and closes one inside a running event loop; `serve` runs one as a process, on uvloop,
+until a signal. Nothing else in the package creates services or knows which implementation of disk,
+clock or catalogue is in use.
+
+    opening                                       closing
+    lock the data directory                       stop listening
+    read the catalogue                            end background work
+    recover logs (only after a crash)             finish what is under way
+    load groups and transactions                  snapshots, sync, checkpoints
+    open the doors                                clean-shutdown marker, unlock
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
+from penstock.config import BrokerConfig
+from penstock.errors import BrokerError, StorageError
+from penstock.kafka.context import BrokerServices
+from penstock.kafka.fetch_sessions import FetchSessions
+from penstock.kafka.server import KafkaServer
+from penstock.log.flusher import Flusher
+from penstock.log.store import LogStore
+from penstock.model.cluster import Cluster, Node
+from penstock.model.histogram import Histogram
+from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
+from penstock.options.option import Address
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.disk import OsDisk
+from penstock.runtime.loop_delay import LoopDelay
+from penstock.runtime.memory_disk import MemoryDisk
+from penstock.runtime.supervisor import Supervisor
+from penstock.services.configs import Configs, topic_defaults
+from penstock.services.group_config import GroupsConfig
+from penstock.services.groups import Groups
+from penstock.services.journal import Journal
+from penstock.services.partitions import Partitions
+from penstock.services.producer_ids import ProducerIds
+from penstock.services.quotas import Quotas
+from penstock.services.topics import Topics, new_topic_id
+from penstock.services.transactions import TransactionLimits, Transactions
+from penstock.wire.kafka import codec
+
+log = logging.getLogger("penstock")
+
+_CHECKPOINT_SECONDS = 10.0
+
+
+class Broker:
+    """One broker: open it, use its services, close it."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.clock = SystemClock()
+        self.supervisor = Supervisor(self._fatal)
+        self.loop_delay = LoopDelay()
+        self.flush_times = Histogram()
+        self.disk = MemoryDisk() if config.memory else OsDisk(config.data)
+        self.store = LogStore(self.disk, self.clock)
+        self.flusher = Flusher(
+            on_fatal=self._fatal, on_round=lambda seconds, _: self.flush_times.observe(seconds)
+        )
+        self.catalogue: SqliteCatalogue
+        self.services: BrokerServices
+        self.kafka: KafkaServer | None = None
+        self.http: Any = None
+        self.addresses: dict[str, tuple[str, int] | None] = {}
+        self.is_ready = False
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.disk!r} {self.addresses}>"
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Recover, load, and open every door."""
+        if not self.config.memory:
+            self.config.data.mkdir(parents=True, exist_ok=True)
+        path = ":memory:" if self.config.memory else str(self.config.data / FILE_NAME)
+        self.catalogue = SqliteCatalogue.open(path)
+        contents = await self.catalogue.load()
+        known = {row.topic.name: row.topic.id for row in contents.topics}
+        try:
+            await self.store.open(known)
+        except BaseException:
+            await self.catalogue.close()
+            raise
+        self._report_recovery()
+        cluster_id = self.store.properties().get("cluster.id") or new_cluster_id()
+        self.store.claim(cluster_id, self.config.node_id)
+        await self._build(contents, Cluster(cluster_id, self.config.node_id, []))
+        await self._load_state()
+        await self._open_doors()
+        self._start_upkeep()
+        self.is_ready = True
+
+    async def _build(self, contents: Any, cluster: Cluster) -> None:
+        config, clock = self.config, self.clock
+        topics = Topics(
+            self.catalogue, clock, brokers=(config.node_id,), defaults=topic_defaults(config)
+        )
+        await topics.load(contents.topics)
+        configs = Configs(self.catalogue, topics, config, cluster)
+        await configs.load(contents.configs)
+        quotas = Quotas(self.catalogue, config)
+        quotas.load(contents.quotas)
+        partitions = Partitions(topics, self.store, self.flusher, clock, self.store.leader_epoch)
+        offsets_journal = Journal(
+            OFFSETS_TOPIC, config.offsets_topic_num_partitions, topics, partitions, clock
+        )
+        groups = Groups(
+            offsets_journal,
+            clock,
+            GroupsConfig.of(config),
+            topics=topics,
+            settings=configs.group_settings,
+            table=self.catalogue,
+            node_id=config.node_id,
+        )
+        transactions_journal = Journal(
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            topics,
+            partitions,
+            clock,
+        )
+        transactions = Transactions(
+            transactions_journal,
+            partitions,
+            offsets_journal,
+            ProducerIds(self.catalogue),
+            clock,
+            coordinator_epoch=self.store.leader_epoch,
+            limits=TransactionLimits(
+                max_timeout_ms=config.transaction_max_timeout_ms,
+                id_expiration_ms=config.transactional_id_expiration_ms,
+                verify_partitions=config.transaction_partition_verification_enable,
+            ),
+        )
+        partitions.on_offsets_marker = groups.on_marker
+        configs.on_changed.append(self._config_changed)
+        self.services = BrokerServices(
+            config=configs.config,
+            clock=clock,
+            cluster=cluster,
+            catalogue=self.catalogue,
+            topics=topics,
+            partitions=partitions,
+            groups=groups,
+            transactions=transactions,
+            configs=configs,
+            quotas=quotas,
+            sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+        )
+
+    def _config_changed(self, config: BrokerConfig) -> None:
+        self.services.config = config
+
+    async def _load_state(self) -> None:
+        await self.services.groups.load()
+        await self.services.transactions.load()
+
+    async def _open_doors(self) -> None:
+        config, cluster = self.config, self.services.cluster
+        self.addresses = {"kafka": None, "amqp": None, "http": None}
+        if config.kafka is not None:
+            self.kafka = KafkaServer(self.services)
+            bound = await self.kafka.open(config.kafka.host, config.kafka.port)
+            advertised = config.advertised_kafka or Address(*reachable(bound))
+            cluster.nodes[:] = [Node(config.node_id, advertised.host, advertised.port)]
+            self.addresses["kafka"] = bound
+        if config.http is not None:
+            from penstock.http.api import application
+            from penstock.http.server import HttpServer
+            from penstock.http.view import BrokerView
+
+            view = BrokerView(
+                cluster=cluster,
+                topics=self.services.topics,
+                partitions=self.services.partitions,
+                groups=self.services.groups,
+                kafka=self.kafka,
+                flush_histogram=self.flush_times,
+                loop_delay=self.loop_delay.histogram,
+                disk_free_bytes=lambda: None if config.memory else self.disk.free_bytes(),
+                is_ready=lambda: self.is_ready,
+            )
+            self.http = HttpServer(application(view))
+            self.addresses["http"] = await self.http.open(config.http.host, config.http.port)
+
+    def _start_upkeep(self) -> None:
+        config, services = self.config, self.services
+        every = self.supervisor.every
+        self.supervisor.start("loop delay", self.loop_delay.run())
+
+        async def expire_producers() -> None:
+            services.partitions.expire_producers(config.producer_id_expiration_ms)
+
+        async def checkpoint() -> None:
+            await self.store.checkpoint(services.partitions.high_watermarks())
+
+        every(
+            config.producer_id_expiration_check_interval_ms / 1000,
+            "producer expiry",
+            expire_producers,
+        )
+        every(_CHECKPOINT_SECONDS, "checkpoint", checkpoint, (StorageError, OSError))
+        every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
+            "transaction time-outs",
+            services.transactions.abort_out_of_time,
+            (BrokerError,),
+        )
+        every(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
+            "transactional id expiry",
+            services.transactions.forget_idle,
+            (BrokerError,),
+        )
+
+    def _report_recovery(self) -> None:
+        for damage in self.store.damages:
+            log.error("damaged data: %s", damage)
+        if not self.store.was_clean and self.store.recovered:
+            log.info("recovered %d partitions after an unclean stop", len(self.store.recovered))
+
+    def _fatal(self, failure: BaseException) -> None:
+        """Something that must not fail has failed: the disk is right, this process is not."""
+        log.critical("stopping at once: %s", failure)
+        logging.shutdown()
+        os._exit(70)
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop cleanly: everything on disk, and the marker that says so."""
+        self.is_ready = False
+        if self.http is not None:
+            await self.http.close()
+        if self.kafka is not None:
+            await self.kafka.close()
+        await self.supervisor.close()
+        await self.services.transactions.close()
+        await self.services.groups.close()
+        await self.services.partitions.close()
+        await self.flusher.close()
+        await self.store.checkpoint(self.services.partitions.high_watermarks())
+        await self.store.close()
+        await self.catalogue.close()
+
+
+def new_cluster_id() -> str:
+    """A random id in Kafka's form: 22 characters of URL-safe base64."""
+    return topic_id_text(new_topic_id())
+
+
+def reachable(bound: tuple[str, int]) -> tuple[str, int]:
+    """An address that a client on this machine can connect to."""
+    host, port = bound
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname(), port
+    return host, port
+
+
+# --- as a process ---------------------------------------------------------------------------------
+
+
+def serve(config: BrokerConfig) -> int:
+    """Run a broker until SIGTERM or Ctrl-C; returns the exit status."""
+    import uvloop
+
+    started = time.monotonic()
+    logging.basicConfig(
+        level=config.verbosity.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, started))
+
+
+async def _serve(config: BrokerConfig, started: float) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(config)
+    await broker.open()
+    sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
+    sys.stdout.flush()
+    warming = loop.run_in_executor(None, codec.warm_up)
+    await stop.wait()
+    await warming
+    await broker.close()
+    return 0
+
+
+def ready_line(addresses: Mapping[str, tuple[str, int] | None], seconds: float) -> str:
+    """The one line on standard output: others parse it."""
+    doors = " ".join(
+        f"{door}=off" if bound is None else f"{door}={_host_port(*bound)}"
+        for door, bound in addresses.items()
+    )
+    return f"penstock ready {doors} pid={os.getpid()} in {seconds:.2f}s"
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

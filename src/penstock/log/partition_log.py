@@ -1,0 +1,419 @@
+"""The log of one partition: segments in a directory, written at the end, read anywhere.
+
+Promises: `append` writes all its batches or none, and never waits for the device; what lies below
+`synced_offset` survives a power loss; a batch with a wrong checksum is never handed out. Whether a
+batch may be appended, who wrote it and who may see it is decided above: this is only the files.
+
+All methods belong to the event loop's thread. Slow work (syncing, cold reads) goes to threads with
+file handles of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from penstock.errors import CorruptRecord, StorageError
+from penstock.log import layout, reading, timestamps
+from penstock.log.chunk import LogChunk
+from penstock.log.epochs import LeaderEpochs
+from penstock.log.loading import LoadedFiles
+from penstock.log.open_files import OpenFiles
+from penstock.log.partition_directory import PartitionDirectory
+from penstock.log.roll_rule import RollRule
+from penstock.log.segment import Segment
+from penstock.log.segment_list import SegmentList, doom
+from penstock.log.settings import LogSettings
+from penstock.log.sync_job import SyncJob, Unsynced
+from penstock.log.timestamps import Found
+from penstock.model.batch import BatchHeader, whole_batches
+from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
+from penstock.runtime.disk import Buffer, Disk
+
+T = TypeVar("T")
+_MOST_CURSORS = 64
+_REPLAY_BYTES = 4 << 20
+
+
+class PartitionLog:
+    """The batches of one partition. Made by `LogStore.get`."""
+
+    __slots__ = (
+        "_directory",
+        "_executor",
+        "_files",
+        "_generation",
+        "_on_disk",
+        "_rolled",
+        "_rule",
+        "_settings",
+        "_sync_failure",
+        "_torn",
+        "_unsynced",
+        "checkpointed_offset",
+        "cursors",
+        "doomed",
+        "end_offset",
+        "leader_epochs",
+        "name",
+        "segments",
+        "size_bytes",
+        "start_offset",
+        "synced_offset",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        settings: LogSettings,
+        files: OpenFiles,
+        executor: Executor | None = None,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.start_offset = 0
+        self.end_offset = 0
+        self.synced_offset = 0
+        self.checkpointed_offset = 0  # the recovery point that the next start will find
+        self.size_bytes = 0
+        self.segments = SegmentList()
+        self.leader_epochs = LeaderEpochs()
+        self.cursors: dict[int, tuple[Segment, int]] = {}
+        self.doomed: list[str] = []  # `.deleted` files that upkeep removes in a thread
+        self._files = files
+        self._executor = executor
+        self._directory = PartitionDirectory(files.disk, name)
+        self._on_disk = False
+        self._unsynced = Unsynced(name)
+        self._generation = 0
+        self._torn = False
+        self._rolled = False
+        self._sync_failure: OSError | None = None
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.name}, {self.start_offset} to {self.end_offset})"
+
+    def attach(self, loaded: LoadedFiles, epochs: LeaderEpochs, start_offset: int) -> None:
+        """Take what was found in the directory. All of it counts as synced."""
+        self._on_disk = True
+        self.segments = SegmentList(loaded.segments)
+        self.end_offset = self.synced_offset = self.checkpointed_offset = loaded.end_offset
+        first = loaded.segments[0].base_offset if loaded.segments else 0
+        self.start_offset = min(max(start_offset, first), loaded.end_offset)
+        self.size_bytes = self.segments.size_bytes
+        self.leader_epochs = epochs
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._rule = RollRule(settings, self.name)
+
+    @property
+    def disk(self) -> Disk:
+        return self._files.disk
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the partition has a directory; an empty one has none yet."""
+        return self._on_disk
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], batches: Sequence[BatchHeader], now_ms: int
+    ) -> bool:
+        """Write batches at the end. True when a new segment was begun since the last append.
+
+        `batches` are the headers of what `buffers` hold, stamped with their offsets. Written in
+        one system call and not synced: that is `Flusher`'s. Raises `StorageError` when the disk
+        refuses; the log is then as it was before.
+        """
+        first, last = batches[0], batches[-1]
+        assert first[0] >= self.end_offset, (first, self.end_offset)
+        if len(batches) == 1:
+            size = first[1] + 12
+        else:
+            size = sum([header[1] for header in batches]) + 12 * len(batches)
+        segments = self.segments
+        if not segments or self._rule.must_roll(segments[-1], size, last, now_ms):
+            self._roll(now_ms)
+        segment = segments[-1]
+        try:
+            file = segment.file()
+            if self._torn:
+                file.truncate(segment.size)
+                self._torn = False
+            if segment.offset_index is None:
+                segment.ensure_indexes()
+            file.write(buffers, segment.size)
+        except OSError as failure:
+            self._cut_back(segment)
+            raise StorageError(f"cannot write to {self.name}: {failure}") from failure
+        segment.added(batches, self._settings.index_interval_bytes)
+        self.end_offset = last[0] + last[6] + 1
+        self.size_bytes += size
+        if not segment.unsynced:
+            self._unsynced.add(segment)
+        rolled, self._rolled = self._rolled, False
+        return rolled
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment now, if the active one holds anything."""
+        if not self.segments or self.segments.active.size:
+            self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> None:
+        try:
+            if not self._on_disk:
+                self._directory.create(self.topic_id)
+                self._unsynced.add_path(self._directory.path(layout.PARTITION_METADATA))
+                self._on_disk = True
+            if self.segments:
+                old = self.segments.active
+                old.finish()
+                self._must_sync(old.take_written())
+            segment = Segment.create(self.name, self.end_offset, self._files, now_ms)
+        except OSError as failure:
+            raise StorageError(f"cannot begin a segment of {self.name}: {failure}") from failure
+        self._rolled = bool(self.segments)
+        self.segments.add(segment)
+        self._unsynced.add(segment)
+        self._unsynced.names_changed()
+
+    def _cut_back(self, segment: Segment) -> None:
+        """After a failed write: leave nothing of it. If even that fails, try before the next."""
+        self._torn = True
+        try:
+            segment.file().truncate(segment.size)
+            self._torn = False
+        except OSError:
+            pass
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def try_read(
+        self, offset: int, max_bytes: int, *, upper_offset: int, min_one: bool = True
+    ) -> LogChunk | None:
+        """`read` without waiting: None when the bytes are not in memory."""
+        return reading.drive_now(reading.read_chunk(self, offset, max_bytes, upper_offset, min_one))
+
+    async def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int, min_one: bool = True
+    ) -> LogChunk:
+        """Whole batches from the one that holds `offset`, as many as `max_bytes` allow.
+
+        At least one batch, however large, when `min_one`; only batches that begin below
+        `upper_offset`; empty when there are none. Every checksum is verified: damage at the first
+        batch raises `CorruptRecord` with file and position, damage further on ends the chunk.
+        """
+        return await self._drive(
+            partial(reading.read_chunk, self, offset, max_bytes, upper_offset, min_one)
+        )
+
+    async def find_timestamp(self, timestamp_ms: int, *, upper_offset: int) -> Found | None:
+        """The first record with a timestamp at or after `timestamp_ms`, below `upper_offset`."""
+        return await self._drive(
+            partial(timestamps.find_timestamp, self, timestamp_ms, upper_offset)
+        )
+
+    async def max_timestamp(self) -> Found | None:
+        """The first record that has the largest timestamp of the log."""
+        return await self._drive(partial(timestamps.find_newest, self))
+
+    async def _drive(self, begin: Callable[[], reading.Reading[T]]) -> T:
+        while True:
+            try:
+                return await reading.drive(begin(), self._executor)
+            except reading.SegmentRetired:
+                continue  # compacted or deleted while the disk was waited for
+
+    async def batches(self, from_offset: int) -> AsyncIterator[memoryview]:
+        """Every batch from the one that holds `from_offset` to the end, one by one, verified.
+
+        Damaged ones are left out: whoever replays a log must be able to go on.
+        """
+        offset = max(from_offset, self.start_offset)
+        while offset < self.end_offset:
+            try:
+                chunk = await self.read(offset, _REPLAY_BYTES, upper_offset=self.end_offset)
+            except CorruptRecord:
+                offset = await self._drive(partial(reading.offset_behind_damage, self, offset))
+                continue
+            if not chunk.data:
+                return
+            view = memoryview(chunk.data)
+            at = 0
+            for header in whole_batches(view):
+                yield view[at : at + header.size]
+                at += header.size
+            offset = chunk.next_offset
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """A reader that got as far as `offset` will go on at this position: no look-up then."""
+        cursors = self.cursors
+        if len(cursors) >= _MOST_CURSORS:
+            del cursors[next(iter(cursors))]
+        cursors[offset] = segment, position
+
+    # --- cutting ----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch that reaches `offset`: this log has parted from its leader's.
+
+        `end_offset` becomes `offset`, or the base offset of the batch that held it.
+        """
+        if offset >= self.end_offset:
+            return
+        self._generation += 1
+        self.cursors.clear()
+        while len(self.segments) > 1 and self.segments.active.base_offset >= offset:
+            active = self.segments.active
+            self.segments.replace([active], [])
+            self._forget(active)
+        active = self.segments.active
+        position, base_offset = active.batch_reaching(offset) or (active.size, offset)
+        active.cut(position, offset)
+        self._unsynced.add(active)
+        self.end_offset = max(min(base_offset, offset), active.base_offset)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.synced_offset = min(self.synced_offset, self.end_offset)
+        self.size_bytes = self.segments.size_bytes
+        self.leader_epochs.truncate_end(self.end_offset)
+        self._directory.remove_snapshots(above=self.end_offset)
+
+    def advance_start(self, offset: int) -> None:
+        """Make `offset` the first one that can be read, and let go of segments wholly below it."""
+        if offset <= self.start_offset:
+            return
+        assert offset <= self.end_offset, (offset, self.end_offset)
+        self.start_offset = offset
+        self.leader_epochs.truncate_start(offset)
+        gone = self.segments.below(offset)
+        if gone:
+            self.segments.replace(gone, [])
+            self.cursors.clear()
+            for segment in gone:
+                self._forget(segment)
+            self.size_bytes = self.segments.size_bytes
+
+    def _forget(self, segment: Segment) -> None:
+        self._unsynced.discard(segment)
+        self.doomed += doom(self._files.disk, segment)
+        self._unsynced.names_changed()
+
+    # --- epochs, transactions, producers ----------------------------------------------------------
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) of every leader, oldest first."""
+        return self.leader_epochs.entries
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        self.leader_epochs.assign(epoch, start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch not above `epoch`, where it ended); (-1, -1) when unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.end_offset)
+
+    def append_aborted(
+        self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int
+    ) -> None:
+        """Note an aborted transaction whose marker is at `last_offset`. Twice is once."""
+        segment = self.segments.holding(last_offset)
+        entry = AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
+        if segment.aborted.add(entry):
+            segment.aborted_changed = True
+
+    def aborted_between(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [from_offset, to_offset)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments.since(from_offset):
+            for entry in segment.aborted.from_offset(from_offset):
+                if entry.first_offset < to_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= to_offset:
+                    return found
+        return found
+
+    def write_producer_snapshot(self, entries: Sequence[ProducerSnapshotEntry]) -> None:
+        """Keep the producers as of `end_offset`."""
+        if not self._on_disk:
+            return
+        try:
+            self._directory.write_snapshot(self.end_offset, entries, self.checkpointed_offset)
+        except OSError as failure:
+            raise StorageError(f"cannot write a snapshot of {self.name}: {failure}") from failure
+
+    def newest_producer_snapshot(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
+        """(offset, producers) of the newest readable snapshot not above the end of the log."""
+        self._directory.remove_snapshots(above=self.end_offset)
+        return self._directory.newest_snapshot()
+
+    @property
+    def replay_from(self) -> int:
+        """Where to replay from when there is no snapshot."""
+        return self.start_offset
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    @property
+    def is_synced(self) -> bool:
+        return not self._unsynced and self._sync_failure is None
+
+    def begin_sync(self) -> SyncJob:
+        """Everything that must reach the medium for the offsets written so far to be safe."""
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        return self._unsynced.take(self._files.disk, self.end_offset, self._generation)
+
+    def finish_sync(self, job: SyncJob) -> None:
+        """The job has run: its offsets are safe, unless they have been truncated since."""
+        if job.generation == self._generation and job.offset > self.synced_offset:
+            self.synced_offset = job.offset
+
+    def sync_failed(self, failure: OSError) -> None:
+        """A job has failed: the kernel may have dropped the pages, so no later one may succeed."""
+        self._sync_failure = failure
+
+    def save_state(self) -> None:
+        """Write what a start after a crash should not have to find out again: indexes, epochs.
+
+        Called before the recovery point is moved, which must wait for the next sync.
+        """
+        for segment in self.segments.since(self.checkpointed_offset):
+            segment.save_indexes()
+            self._must_sync(segment.take_written())
+        if self.leader_epochs.changed and self._on_disk:
+            self._directory.save_epochs(self.leader_epochs.to_text())
+            self.leader_epochs.changed = False
+
+    def finish(self) -> None:
+        """Bring the files into their final form, as for a clean stop. They are not synced."""
+        if self.segments:
+            active = self.segments.active
+            if active.is_open:
+                active.finish()
+            self.save_state()
+
+    def _must_sync(self, paths: list[str]) -> None:
+        for path in paths:
+            self._unsynced.add_path(path)
+            self._unsynced.names_changed()
+
+    def retire(self) -> None:
+        """Close everything as it is; the log is not used any more."""
+        self._generation += 1
+        self._unsynced.clear()
+        self.cursors.clear()
+        for segment in self.segments:
+            segment.retire()

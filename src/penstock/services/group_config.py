@@ -1,0 +1,66 @@
+"""Everything about groups that can be configured, as the services take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from penstock.config import BrokerConfig
+from penstock.machines.consumer_group_steps import ConsumerGroupLimits
+from penstock.machines.group_commands import GroupLimits
+
+Migration = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLimits:
+    """By Kafka's `offset.*` and `offsets.*` settings."""
+
+    max_metadata_bytes: int = 4_096
+    retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
+    check_interval_ms: int = 10 * _MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupsConfig:
+    """For KIP-848 groups; a group's own configuration comes before."""
+
+    limits: ConsumerGroupLimits = field(default_factory=ConsumerGroupLimits)
+    migration: Migration = "bidirectional"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsConfig:
+    """Groups of both kinds, and offsets."""
+
+    classic: GroupLimits = field(default_factory=GroupLimits)
+    consumer: ConsumerGroupsConfig = field(default_factory=ConsumerGroupsConfig)
+    offsets: OffsetLimits = field(default_factory=OffsetLimits)
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> GroupsConfig:
+        """As the broker's options say."""
+        return cls(
+            GroupLimits(
+                min_session_timeout_ms=config.group_min_session_timeout_ms,
+                max_session_timeout_ms=config.group_max_session_timeout_ms,
+                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+                max_size=config.group_max_size,
+            ),
+            ConsumerGroupsConfig(
+                ConsumerGroupLimits(
+                    session_timeout_ms=config.group_consumer_session_timeout_ms,
+                    heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                    max_size=config.group_consumer_max_size,
+                    assignors=config.group_consumer_assignors,
+                ),
+                cast(Migration, config.group_consumer_migration_policy),
+            ),
+            OffsetLimits(
+                max_metadata_bytes=config.offset_metadata_max_bytes,
+                retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+                check_interval_ms=config.offsets_retention_check_interval_ms,
+            ),
+        )

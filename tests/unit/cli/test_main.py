@@ -1,0 +1,144 @@
+"""What every command has in common: help that teaches, exit codes, sentences, a quick start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock import __version__
+from penstock.cli.main import COMMANDS
+from support.command import environment, penstock
+
+NOBODY = "127.0.0.1:1"  # nothing listens there
+SUBCOMMANDS = [
+    *(["topic", verb] for verb in ("create", "list", "describe", "alter", "delete")),
+    *(["group", verb] for verb in ("list", "describe", "reset", "delete")),
+    *([name] for name in COMMANDS if name not in ("topic", "group")),
+]
+
+
+def test_the_version_is_printed() -> None:
+    outcome = penstock("--version")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"penstock {__version__}\n", "")
+
+
+def test_help_lists_every_command_and_shows_how_to_start() -> None:
+    outcome = penstock("--help")
+    assert outcome.code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in outcome.out
+    assert "penstock topic create orders" in outcome.out
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=" ".join)
+def test_help_of_a_command_teaches_by_example(command: list[str]) -> None:
+    outcome = penstock(*command, "--help")
+    assert outcome.code == 0
+    assert "Example" in outcome.out
+    assert f"penstock {' '.join(command)}" in outcome.out.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize("command", [["nonsense"], ["topic", "nonsense"], ["serve", "--nonsense"]])
+def test_wrong_usage_ends_with_two(command: list[str]) -> None:
+    outcome = penstock(*command)
+    assert outcome.code == 2
+    assert "nonsense" in outcome.err
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topic", "list"],
+        ["topic", "delete", "orders", "--yes"],
+        ["group", "describe", "billing"],
+        ["produce", "orders", "-m", "hello"],
+        ["consume", "orders"],
+        ["bench"],
+    ],
+    ids=" ".join,
+)
+def test_without_a_broker_a_command_says_so_and_ends_with_one(command: list[str]) -> None:
+    outcome = penstock(*command, "--bootstrap", NOBODY)
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err == (
+        f"penstock: no broker answers at {NOBODY}; start one with `penstock serve`\n"
+    )
+
+
+@pytest.mark.parametrize("bootstrap", ["nowhere", "127.0.0.1:port", ":9092"])
+def test_a_bootstrap_that_is_no_address_is_wrong_usage(bootstrap: str) -> None:
+    outcome = penstock("topic", "list", "--bootstrap", bootstrap)
+    assert outcome.code == 2
+    assert "is not an address like 127.0.0.1:9092" in outcome.err
+
+
+def test_nothing_is_deleted_when_nobody_can_be_asked() -> None:
+    outcome = penstock("topic", "delete", "orders", "--bootstrap", NOBODY)
+    assert outcome.code == 2
+    assert "add --yes" in outcome.err
+
+
+def test_serve_refuses_a_wrong_option_with_a_sentence() -> None:
+    outcome = penstock("serve", "--num-partitions", "0")
+    assert outcome.code == 2
+    assert outcome.err == "penstock: num.partitions cannot be 0: it must be 1 or more.\n"
+
+
+def test_serve_refuses_a_wrong_variable_with_a_sentence() -> None:
+    outcome = penstock("serve", env={"PENSTOCK_DURABILITY": "hope"})
+    assert outcome.code == 2
+    assert outcome.err == "penstock: durability cannot be 'hope': it must be fsync, os.\n"
+
+
+def test_serve_shows_every_option_of_the_broker() -> None:
+    from penstock.config import OPTIONS
+
+    shown = penstock("serve", "--help-all").out
+    for option in OPTIONS.values():
+        assert f"\n  {option.flag} [" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(shell: str) -> None:
+    completed = penstock(
+        env={
+            "_PENSTOCK_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": "penstock to",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            "COMP_WORDS": "penstock to",
+            "COMP_CWORD": "1",
+        }
+    )
+    assert "topic" in completed.out
+
+
+def test_a_simple_command_imports_nothing_that_draws_or_serves() -> None:
+    """The answer must come in about 150 ms; what is not imported costs nothing."""
+    heavy = {"rich", "asyncio", "confluent_kafka", "penstock.config", "penstock.app", "kio"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "penstock", "--version"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not heavy & imported
+
+
+def test_a_client_command_does_not_import_the_broker() -> None:
+    heavy = {"rich", "pydantic", "penstock.config", "penstock.app", "kio", "uvloop", "aiokafka"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "penstock", "topic", "list", "-b", NOBODY],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "confluent_kafka.admin" in imported
+    assert not heavy & imported
