@@ -315,6 +315,37 @@ class TransactionAbortable(BrokerError):
     """The transaction can only be aborted now (KIP-890)."""
 
 
+# --- queues, exchanges and their users ------------------------------------------------------------
+
+
+class NotFound(BrokerError):
+    """No queue, exchange or virtual host of that name."""
+
+
+class PreconditionFailed(BrokerError):
+    """It exists but is not as asked for, or an argument is not possible."""
+
+
+class ResourceLocked(BrokerError):
+    """The queue belongs to another connection."""
+
+
+class AccessRefused(BrokerError):
+    """A reserved name, a permission that is missing, or a queue in exclusive use."""
+
+
+class NotAllowed(BrokerError):
+    """The virtual host does not exist or is closed to this user: the connection ends."""
+
+
+class LoginRefused(BrokerError):
+    """The user is unknown, the password wrong, or the address not one they may come from."""
+
+
+class SubscriptionEnded(BrokerError):
+    """The queue of a subscription was deleted, or the subscription cancelled."""
+
+
 # --- access ---------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,13 @@ TABLE: dict[type[errors.BrokerError], int] = {
     errors.TransactionalIdNotFound: TRANSACTIONAL_ID_NOT_FOUND,
     errors.TransactionCoordinatorFenced: TRANSACTION_COORDINATOR_FENCED,
     errors.TransactionAbortable: TRANSACTION_ABORTABLE,
+    errors.NotFound: UNKNOWN_TOPIC_OR_PARTITION,
+    errors.PreconditionFailed: INVALID_REQUEST,
+    errors.ResourceLocked: TOPIC_AUTHORIZATION_FAILED,
+    errors.AccessRefused: TOPIC_AUTHORIZATION_FAILED,
+    errors.NotAllowed: CLUSTER_AUTHORIZATION_FAILED,
+    errors.LoginRefused: CLUSTER_AUTHORIZATION_FAILED,
+    errors.SubscriptionEnded: UNKNOWN_TOPIC_OR_PARTITION,
     errors.AccessDenied: CLUSTER_AUTHORIZATION_FAILED,
 }
 
