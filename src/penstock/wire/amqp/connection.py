@@ -66,8 +66,8 @@ class ServerConnection:
     """The state of one connection. `out` holds what is to be written next."""
 
     __slots__ = (
-        "_channels", "_close_written", "_deaf", "_finished", "_limits", "_need", "_payload_max",
-        "_rest", "_targets", "handshake", "out", "unfinished_bytes",
+        "_channels", "_deaf", "_finished", "_limits", "_need", "_payload_max", "_rest", "_targets",
+        "close_written", "handshake", "out", "unfinished_bytes",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, server_properties: Mapping[str, object]) -> None:
@@ -81,7 +81,7 @@ class ServerConnection:
         self._rest = bytearray()  # the beginning of a frame that is not whole
         self._need = 8  # how long `_rest` must be to be worth a look
         self._deaf = False  # the connection has failed: only close and close-ok count
-        self._close_written = False
+        self.close_written = False  # and therefore an answer to it may come
         self._finished = False  # nothing that arrives is looked at
 
     def __repr__(self) -> str:
@@ -379,13 +379,13 @@ class ServerConnection:
 
     def fail(self, error: AmqpError) -> None:
         """connection.close with the error; only its answer is still read."""
-        if self._close_written:
+        if self.close_written:
             return
         self._fall_silent()
         if self.handshake.step is Step.HEADER:
             self._finished = True  # it does not speak AMQP: there is nothing to say
             return
-        self._close_written = True
+        self.close_written = True
         close = commands.Connection.Close
         self.send(None, close, error.code, error.reply_text, *error.method)
 

@@ -1,0 +1,409 @@
+"""One client's socket: what it says is done in order, what it may make us hold is bounded.
+
+All frames of one read are handled in one go: settlements at once, publishes gathered and handed
+over together, methods that wait as tasks of their channel. Reading stops, and TCP slows the client
+down, while a channel has methods waiting, while too many published bytes are not on disk yet, while
+the client does not read what it asked for, and while the broker is out of disk. Deliveries stop as
+soon as the socket is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from pamqp import commands
+
+from penstock.amqp import opening
+from penstock.amqp.channel import Channel
+from penstock.amqp.dispatch import HANDLERS
+from penstock.amqp.errors import amqp_error
+from penstock.amqp.publishing import Publishing
+from penstock.errors import BrokerError
+from penstock.wire.amqp import heartbeat
+from penstock.wire.amqp.codes import INTERNAL_ERROR, AmqpError
+from penstock.wire.amqp.connection import ServerConnection
+from penstock.wire.amqp.content import PUBLISH_IDS
+from penstock.wire.amqp.events import (
+    Acknowledged,
+    Called,
+    ChannelClosed,
+    ChannelFailed,
+    ChannelOpened,
+    CloseAnswered,
+    ConnectionClosed,
+    ConnectionFailed,
+    Event,
+    LoginAttempted,
+    Published,
+    Rejected,
+    SecretUpdated,
+    VirtualHostWanted,
+)
+from penstock.wire.amqp.heartbeat import Heartbeat
+from penstock.wire.amqp.methods import method_ids
+
+if TYPE_CHECKING:
+    from penstock.amqp.server import AmqpServer
+    from penstock.services.session import Session
+    from penstock.services.users import User
+
+log = logging.getLogger("penstock.amqp")
+
+WRITE_HIGH_BYTES = 1024 * 1024  # above it deliveries wait
+WRITE_STOP_BYTES = 8 * 1024 * 1024  # above it the client is not read from either
+PUBLISHED_STOP_BYTES = 16 * 1024 * 1024  # published and not yet on disk
+HANDSHAKE_S = 10.0
+CLOSE_S = 5.0  # how long a client may take to answer connection.close
+_JOIN_BYTES = 64 * 1024
+
+
+class Connection(asyncio.Protocol):
+    """Reads, does, writes. `wire` is the protocol's state, `session` the service's side."""
+
+    def __init__(self, server: AmqpServer) -> None:
+        self.server = server
+        self.stats = server.stats
+        self.wire = ServerConnection(server.limits, server.properties)
+        self.user: User | None = None
+        self.session: Session | None = None
+        self.virtual_host = ""
+        self.publishing = Publishing(self)
+        self.fetching = asyncio.Lock()
+        self.peer = "unknown"
+        self.is_loopback = False
+        self.heartbeat = Heartbeat(0, server.loop.time())
+        self._transport: asyncio.Transport | None = None
+        self._channels: set[Channel] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._waiting_events = 0
+        self._writable = True
+        self._reading = True
+        self._has_published = False
+        self._told_blocked = False
+        self._timer = server.loop.call_later(HANDSHAKE_S, self._too_slow)
+
+    def __repr__(self) -> str:
+        name = self.user.name if self.user else "nobody"
+        return f"<Connection {self.peer} {name} {self.virtual_host!r} {self.wire}>"
+
+    # --- what asyncio calls -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport behaves as an asyncio.Transport and is not a subclass of it.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer = f"{peer[0]}:{peer[1]}"
+            self.is_loopback = ipaddress.ip_address(peer[0]).is_loopback
+        self.server.connected(self, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._close_channels()
+        for waiter in self._drain_waiters:
+            waiter.cancel()
+        self.server.disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heartbeat.received_at = self.server.loop.time()
+        self.stats.bytes_in += len(data)
+        self._handle(self.wire.receive(data))
+        self.pause_or_resume()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.pause_or_resume()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.pause_or_resume()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        for event in events:
+            kind = type(event)
+            if kind is Published or kind is Acknowledged or kind is Rejected:
+                channel = event.channel.owner  # type: ignore[union-attr]
+                if channel.task is not None:
+                    channel.waiting.append(event)
+                    self._waiting_events += 1
+                elif not channel.is_closed:
+                    self._do(channel, event)
+            elif kind is Called or kind is ChannelClosed or kind is ChannelFailed:
+                channel = event.channel.owner  # type: ignore[union-attr]
+                if channel.task is not None:
+                    channel.waiting.append(event)
+                    self._waiting_events += 1
+                else:
+                    self._do_rare(channel, event)
+            else:
+                self._handle_connection_event(event)
+        self.publishing.flush()
+        self.flush()
+
+    def _do(self, channel: Channel, event: Event) -> None:
+        """What comes with every message."""
+        try:
+            if type(event) is Published:
+                channel.publish(event)
+            elif type(event) is Acknowledged:
+                channel.acknowledge(event)
+            else:
+                assert type(event) is Rejected
+                channel.reject(event)
+        except AmqpError as error:
+            self._fail_by(channel, error)
+
+    def _do_rare(self, channel: Channel, event: Event) -> None:
+        self.publishing.flush()  # a method sees what was published before it
+        if isinstance(event, Called):
+            self._call(channel, event)
+        elif isinstance(event, ChannelFailed):
+            self._fail_by(channel, event.error)
+        else:
+            assert isinstance(event, ChannelClosed)
+            self._forget(channel)
+            self.wire.confirm_close(channel.state)
+
+    def _call(self, channel: Channel, event: Called) -> None:
+        if channel.is_closed:
+            return
+        method = event.method
+        try:
+            work = HANDLERS[type(method)](channel, method)
+        except (AmqpError, BrokerError) as failure:
+            self._fail_by(channel, _as_amqp(failure, method_ids(method)))
+            return
+        if work is not None:
+            channel.task = self.start(self._finish(channel, work, method_ids(method)))
+
+    async def _finish(
+        self, channel: Channel, work: Coroutine[Any, Any, None], ids: tuple[int, int]
+    ) -> None:
+        """Wait for a method, then do what the client said on the channel meanwhile."""
+        failed: AmqpError | None = None
+        try:
+            await work
+        except (AmqpError, BrokerError) as failure:
+            failed = _as_amqp(failure, ids)
+        channel.task = None
+        if failed is not None:
+            self._fail_by(channel, failed)
+        waiting = channel.waiting
+        while waiting and channel.task is None:
+            event = waiting.popleft()
+            self._waiting_events -= 1
+            if isinstance(event, Published | Acknowledged | Rejected):
+                if not channel.is_closed:
+                    self._do(channel, event)
+            else:
+                self._do_rare(channel, event)
+        self.publishing.flush()
+        self.flush()
+        self.pause_or_resume()
+
+    def _handle_connection_event(self, event: Event) -> None:
+        match event:
+            case ChannelOpened():
+                channel = event.channel.owner = Channel(self, event.channel)
+                self._channels.add(channel)
+                self.stats.channels += 1
+                self.wire.open_channel(event.channel)
+            case ConnectionClosed():
+                self.start(self._leave())
+            case ConnectionFailed():
+                self.publishing.flush()
+                self.fail(event.error)
+            case CloseAnswered():
+                self.close()
+            case LoginAttempted():
+                self.start(opening.log_in(self, event))
+            case VirtualHostWanted():
+                self.start(opening.open_virtual_host(self, event))
+            case SecretUpdated():
+                self.start(opening.update_secret(self, event))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something that waits, as long as the connection lives."""
+        task = self.server.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.fail_unexpectedly(failure)
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    def opened(self, virtual_host: str) -> None:
+        """The handshake is over."""
+        self.virtual_host = virtual_host
+        self._timer.cancel()
+        now = self.server.loop.time()
+        self.heartbeat = Heartbeat(self.wire.handshake.heartbeat_s, now)
+        if self.heartbeat.check_every_s:
+            self._timer = self.server.loop.call_later(self.heartbeat.check_every_s, self._beat)
+
+    def _too_slow(self) -> None:
+        log.warning("closed the connection of %s: no handshake in %s s", self.peer, HANDSHAKE_S)
+        self.close()
+
+    def _beat(self) -> None:
+        now = self.server.loop.time()
+        if not self._reading:
+            self.heartbeat.received_at = now  # it is us who do not listen
+        if self.heartbeat.is_lost(now):
+            log.warning("closed the connection of %s: no heartbeat", self.peer)
+            self.close()
+            return
+        if self.heartbeat.is_due(now):
+            self.wire.out.append(heartbeat.FRAME)
+            self.flush()
+        self._timer = self.server.loop.call_later(self.heartbeat.check_every_s, self._beat)
+
+    async def _leave(self) -> None:
+        """The client said connection.close: finish what it said before, then let it go."""
+        while busy := [channel.task for channel in self._channels if channel.task is not None]:
+            await asyncio.wait(busy)
+        self._close_channels()
+        if self.session is not None:
+            await self.session.close()
+        self.wire.confirm_connection_close()
+        self.flush()
+        self.close()
+
+    def _close_channels(self) -> None:
+        for channel in list(self._channels):
+            self._forget(channel)
+
+    def _forget(self, channel: Channel) -> None:
+        if channel in self._channels:
+            self._channels.discard(channel)
+            self._waiting_events -= len(channel.waiting)
+            self.stats.channels -= 1
+            channel.close()
+
+    def _fail_by(self, channel: Channel, error: AmqpError) -> None:
+        """The client did something wrong on this channel."""
+        if error.ends_connection:
+            self.fail(error)
+            return
+        if channel.is_closed:
+            return
+        self.publishing.flush()
+        self._forget(channel)
+        log.info("closed channel %s of %s: %s", channel.number, self.peer, error.reply_text)
+        self.wire.fail_channel(channel.state, error)
+
+    def fail(self, error: AmqpError) -> None:
+        """Say connection.close and wait a little for the answer."""
+        if self._transport is None:
+            return
+        self.stats.failed += 1
+        log.warning("closed the connection of %s: %s", self.peer, error.reply_text)
+        self._close_channels()
+        self.wire.fail(error)
+        self.flush()
+        self._timer.cancel()
+        if not self.wire.close_written:
+            self.close()
+            return
+        self._timer = self.server.loop.call_later(CLOSE_S, self.close)
+        self.pause_or_resume()
+
+    def fail_unexpectedly(self, failure: BaseException) -> None:
+        """Something that is not the client's fault."""
+        if isinstance(failure, BrokerError):
+            self.fail(amqp_error(failure, PUBLISH_IDS))
+            return
+        log.error("the connection of %s failed", self.peer, exc_info=failure)
+        self.fail(AmqpError(INTERNAL_ERROR, "an internal error, see the log of the broker"))
+
+    def close(self) -> None:
+        """Close the socket when everything has been written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- writing and holding back -----------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what has been said."""
+        transport = self._transport
+        out = self.wire.take_out()
+        if not out or transport is None:
+            return
+        self.heartbeat.sent_at = self.server.loop.time()
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self.stats.bytes_out += len(data)
+        transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what was written."""
+        while not self._writable:
+            waiter = self.server.loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def pause_or_resume(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        alarm = self.server.messaging.alarm.blocked is not None
+        wanted = self.wire.is_failed or not (
+            self._waiting_events
+            or self.publishing.outstanding_bytes > PUBLISHED_STOP_BYTES
+            or (not self._writable and transport.get_write_buffer_size() > WRITE_STOP_BYTES)
+            or (alarm and self._has_published)
+        )
+        if wanted and not self._reading:
+            transport.resume_reading()
+        elif not wanted and self._reading:
+            transport.pause_reading()
+        self._reading = wanted
+
+    def has_published(self) -> None:
+        """From now on this connection is held back when the disk is full."""
+        if not self._has_published:
+            self._has_published = True
+            self.alarm_changed(self.server.messaging.alarm.blocked)
+
+    def alarm_changed(self, reason: str | None) -> None:
+        """The disk is (nearly) full, or has room again: publishers are held, and told."""
+        if not self._has_published:
+            return
+        if self.wire.handshake.client_capabilities.get("connection.blocked"):
+            if reason is not None and not self._told_blocked:
+                self.wire.send(None, commands.Connection.Blocked, reason)
+            elif reason is None and self._told_blocked:
+                self.wire.send(None, commands.Connection.Unblocked)
+            self._told_blocked = reason is not None
+            self.flush()
+        self.pause_or_resume()
+
+
+def _as_amqp(failure: AmqpError | BrokerError, ids: tuple[int, int]) -> AmqpError:
+    return failure if isinstance(failure, AmqpError) else amqp_error(failure, ids)
