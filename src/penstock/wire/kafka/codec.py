@@ -11,7 +11,7 @@ the field may be null. Time spans and instants are written from integer millisec
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -175,6 +175,20 @@ def _primitive_writer(kind: str, flexible: bool) -> tuple[Writer, Any]:
     raise AssertionError(f"kio has a new primitive type: {kind}")
 
 
+class Shared(tuple[Mapping[str, Any], ...]):
+    """An array that one answer holds many times over, such as the partitions of equal topics.
+
+    Its bytes are made once for each field of each version. Never change its items.
+    """
+
+    encoded: dict[Writer, bytes]
+
+    def __new__(cls, items: Iterable[Mapping[str, Any]]) -> Shared:
+        made = super().__new__(cls, items)
+        made.encoded = {}
+        return made
+
+
 def _array_writer(item: Writer, flexible: bool) -> Writer:
     def write_compact_array(out: bytearray, values: Any) -> None:
         if values is None:
@@ -192,7 +206,20 @@ def _array_writer(item: Writer, flexible: bool) -> Writer:
         for value in values:
             item(out, value)
 
-    return write_compact_array if flexible else write_array
+    write_plain = write_compact_array if flexible else write_array
+
+    def write(out: bytearray, values: Any) -> None:
+        if type(values) is not Shared:
+            write_plain(out, values)
+            return
+        encoded = values.encoded.get(write_plain)
+        if encoded is None:
+            piece = bytearray()
+            write_plain(piece, values)
+            encoded = values.encoded[write_plain] = bytes(piece)
+        out += encoded
+
+    return write
 
 
 def _nullable_struct(write_struct: Writer) -> Writer:
