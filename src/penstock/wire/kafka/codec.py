@@ -4,8 +4,8 @@ Requests are read by kio's compiled readers into its dataclasses. Responses are 
 nested dicts by writers that are made once per version from the same dataclasses: a handler fills in
 the newest version's fields, and what an older version does not know is left out here, in one place.
 
-A missing key takes the schema's default, else zero, the empty string, the empty array, or null where
-the field may be null. Time spans and instants are written from integer milliseconds.
+A missing key takes the schema's default, else zero, the empty string, the empty array, or null
+where the field may be null. Time spans and instants are written from integer milliseconds.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _step(field: Field[Any], flexible: bool) -> _Step:
     if is_array:
         write, zero = _array_writer(write, flexible), ()
     if nullable:
-        zero = None if not (kind is UUID) else zero
+        zero = zero if kind is UUID else None
     return _Step(field.name, write, _default(field, zero), field.metadata.get("tag"))
 
 
