@@ -200,6 +200,20 @@ class LogStore:
             return log.is_on_disk
         return partition in self._directories.get(topic, ())
 
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that has files, opened or not."""
+        unopened = [
+            TopicPartition(topic, partition)
+            for topic, partitions in self._directories.items()
+            for partition in partitions
+            if (topic, partition) not in self._logs
+        ]
+        opened = [key for key, log in self._logs.items() if log.is_on_disk]
+        return sorted(unopened + opened)
+
+    def is_loaded(self, key: TopicPartition) -> bool:
+        return key in self._logs
+
     def loaded(self) -> Iterable[PartitionLog]:
         """The logs that have been opened."""
         return self._logs.values()
@@ -275,6 +289,8 @@ class LogStore:
             self.disk.replace(checkpoint.CLEAN_SHUTDOWN, checkpoint.encode_clean_shutdown())
         for log in self._logs.values():
             log.retire()
+            for path in log.segments.doomed:
+                self.disk.remove(path)
         self._threads.shutdown(wait=True)
         if self._locked:
             self.disk.unlock(checkpoint.LOCK)

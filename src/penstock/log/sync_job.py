@@ -97,9 +97,11 @@ class Unsynced:
             segment.unsynced = False
             self._segments.remove(segment)
 
-    def add_path(self, path: str) -> None:
-        """A small file has been written."""
-        self._paths.append(path)
+    def add_paths(self, paths: list[str]) -> None:
+        """Small files have been written, perhaps for the first time."""
+        if paths:
+            self._paths += paths
+            self._names = True
 
     def names_changed(self) -> None:
         """Files have been created, renamed or removed in the partition's directory."""
