@@ -212,10 +212,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _mute(self, delay_ms: int) -> None:
         """Begin no request for a while: the client is over its quota."""
-        self._muted_until = self._server.loop.time() + delay_ms / 1000
+        until = self._server.loop.time() + delay_ms / 1000
+        self._muted_until = max(self._muted_until, until)
         self._server.loop.call_at(self._muted_until, self._start_requests)
 
-    def _release(self) -> None:
+    def _release(self, delay_ms: int) -> None:
+        if delay_ms:
+            self._mute(delay_ms)
         self._busy = False
         if self._waiting:
             self._start_requests()

@@ -64,7 +64,9 @@ async def produce(
         )
         for topic, targets in found
     ]
-    ctx.release()
+    # Counted before the next request may begin: a client that pipelines must feel its quota too.
+    throttle_ms = ctx.throttle("producer_byte_rate", len(body))
+    ctx.release(throttle_ms)
     if request.acks == 0:
         for _, rows in outcomes:
             for _, outcome in rows:
@@ -72,7 +74,6 @@ async def produce(
                     raise outcome  # closes the connection: the client has no other way to learn
         return None
     responses = await _when_safe(request.timeout_ms, outcomes)
-    throttle_ms = ctx.throttle("producer_byte_rate", len(body))
     return [wire.encode(ctx.api_version, responses, throttle_ms)]
 
 
