@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import group_names, topic_names
 from penstock.cli.connection import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
@@ -31,7 +32,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 AT_ONCE = 1000  # messages written with one write
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; start at the end.")]
 FromBeginning = Annotated[
     bool, typer.Option("--from-beginning", help="Start at the first record, even to follow.")
@@ -49,7 +50,10 @@ Partitions = Annotated[
     typer.Option("--partition", "-p", min=0, metavar="N", help="Only there; repeat for more."),
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", "-g", metavar="NAME", help="Read as a member of it.")
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="NAME", help="Read as a member of it.", autocompletion=group_names
+    ),
 ]
 Count = Annotated[
     int | None, typer.Option("-n", "--count", min=1, metavar="N", help="Stop after N.")
