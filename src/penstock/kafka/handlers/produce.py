@@ -17,6 +17,7 @@ from penstock.errors import (
     BrokerError,
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopicName,
     RequestTimedOut,
     UnknownTopicId,
     UnsupportedCompression,
@@ -27,6 +28,7 @@ from penstock.machines.producers import NO_GUARD
 from penstock.model import compression
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, read_header
 from penstock.model.ids import TopicPartition
+from penstock.model.topic import is_internal
 from penstock.services.replica import Appended, Replica
 from penstock.wire.kafka import produce as wire
 from penstock.wire.kafka.produce import PartitionResult
@@ -88,6 +90,8 @@ async def _find(
             if known is None:
                 raise UnknownTopicId(f"no topic has the id {topic}")
             topic = known.name
+        if is_internal(topic):
+            raise InvalidTopicName(f"{topic} is the broker's own: clients may only read it")
         if not ctx.allow("Write", "Topic", topic):
             raise AccessDenied(f"may not write to {topic}", "topic")
         partitions = ctx.broker.partitions
