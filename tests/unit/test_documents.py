@@ -1,4 +1,4 @@
-"""The names in ARCHITECTURE.md are names in the code."""
+"""Documents name things that exist: files, functions, other documents."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src" / "penstock"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def _names(file: Path) -> set[str]:
@@ -42,3 +45,16 @@ def test_every_method_it_names_alone_exists_somewhere() -> None:
     everywhere = set().union(*(_names(file) for file in SOURCE.rglob("*.py")))
     for name in re.findall(r"`([A-Z]\w+\.\w+)`", TEXT):
         assert name in everywhere, name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_document_it_mentions_exists(document: Path) -> None:
+    for name in re.findall(r"`(docs/[\w./-]+|[A-Z]+\.md)`", document.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
