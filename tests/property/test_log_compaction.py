@@ -211,7 +211,7 @@ def test_compaction_leaves_one_record_for_each_key(steps: list[Step]) -> None:
         # Once more, when the tombstones' time is over: nothing but values is left.
         await compact(store, writer, NOW_MS + 2 * _DAY_MS)
         found = await committed(writer.log, end)
-        assert {key: value for key, value in found.values()} == writer.state()
+        assert dict(found.values()) == writer.state()
         await store.close(clean=False)
 
     asyncio.run(check())
