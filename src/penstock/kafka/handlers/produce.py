@@ -126,6 +126,8 @@ async def _admit_transaction(
             if not header.attributes & TRANSACTIONAL_FLAG:
                 continue
             try:
+                if transactional_id is None:
+                    raise AccessDenied("transactional records need their id", "transactional_id")
                 guard = target.replica.producers.begin_verification(
                     header.producer_id,
                     header.producer_epoch,
@@ -142,7 +144,7 @@ async def _admit_transaction(
     if not guards:
         return answers
     verdicts = await ctx.broker.transactions.admit(
-        transactional_id or "",
+        transactional_id or "",  # guards are empty without one
         producer[0],
         producer[1],
         [TopicPartition(replica.topic, replica.partition) for replica in guards],
