@@ -50,7 +50,7 @@ class PartitionLog:
         "_rolled",
         "_rule",
         "_settings",
-        "_sync_failure",
+        "_snapshots_written",
         "_torn",
         "_unsynced",
         "checkpointed_offset",
@@ -89,7 +89,7 @@ class PartitionLog:
         self._generation = 0
         self._torn = False
         self._rolled = False
-        self._sync_failure: OSError | None = None
+        self._snapshots_written: list[str] = []
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -317,9 +317,12 @@ class PartitionLog:
         if not self._on_disk:
             return
         try:
-            self._directory.write_snapshot(self.end_offset, entries, self.checkpointed_offset)
+            path = self._directory.write_snapshot(
+                self.end_offset, entries, self.checkpointed_offset
+            )
         except OSError as failure:
             raise StorageError(f"cannot write a snapshot of {self.name}: {failure}") from failure
+        self._snapshots_written.append(path)
 
     def newest_producer_snapshot(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """(offset, producers) of the newest readable snapshot not above the end of the log."""
@@ -335,12 +338,19 @@ class PartitionLog:
 
     @property
     def is_synced(self) -> bool:
-        return not self._unsynced and self._sync_failure is None
+        return not self._unsynced
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a start after a crash would find everything that is known now."""
+        return (
+            self.synced_offset == self.checkpointed_offset
+            and not self.leader_epochs.changed
+            and not self._snapshots_written
+        )
 
     def begin_sync(self) -> SyncJob:
         """Everything that must reach the medium for the offsets written so far to be safe."""
-        if self._sync_failure is not None:
-            raise self._sync_failure
         return self._unsynced.take(self._files.disk, self.end_offset, self._generation)
 
     def finish_sync(self, job: SyncJob) -> None:
@@ -348,29 +358,32 @@ class PartitionLog:
         if job.generation == self._generation and job.offset > self.synced_offset:
             self.synced_offset = job.offset
 
-    def sync_failed(self, failure: OSError) -> None:
-        """A job has failed: the kernel may have dropped the pages, so no later one may succeed."""
-        self._sync_failure = failure
-
-    def save_state(self) -> None:
+    def save_state(self) -> SyncJob:
         """Write what a start after a crash should not have to find out again: indexes, epochs.
 
-        Called before the recovery point is moved, which must wait for the next sync.
+        The recovery point may move when the job has run. Nobody's acknowledgement waits for it.
         """
-        for segment in self.segments.since(self.checkpointed_offset):
+        job = SyncJob(self._files.disk, self.synced_offset, self._generation)
+        segments = self.segments.since(self.checkpointed_offset)
+        for segment in segments:
             segment.save_indexes()
-            self._unsynced.add_paths(segment.take_written())
+        for segment in segments:
+            for path in segment.take_written():
+                job.add_path(path)
         if self.leader_epochs.changed and self._on_disk:
-            self._directory.save_epochs(self.leader_epochs.to_text())
+            path = self._directory.path(layout.LEADER_EPOCHS)
+            job.add_replacement(path, self.leader_epochs.to_text().encode())
             self.leader_epochs.changed = False
+        for path in self._snapshots_written:
+            job.add_path(path)
+        self._snapshots_written.clear()
+        job.add_directory(self.name)
+        return job
 
     def finish(self) -> None:
-        """Bring the files into their final form, as for a clean stop. They are not synced."""
-        if self.segments:
-            active = self.segments.active
-            if active.is_open:
-                active.finish()
-            self.save_state()
+        """Bring the files into their final form, as for a clean stop."""
+        if self.segments and self.segments.active.is_open:
+            self.segments.active.finish()
 
     def retire(self) -> None:
         """Close everything as it is; the log is not used any more."""

@@ -92,7 +92,6 @@ class SegmentList:
         """A new active segment; the old one's indexes are written. `OSError` changes nothing."""
         if self._items:
             self.active.finish()
-            self._unsynced.add_paths(self.active.take_written())
         segment = Segment.create(self._directory, base_offset, self._files, now_ms)
         self._items.append(segment)
         self._bases.append(base_offset)

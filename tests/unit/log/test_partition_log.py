@@ -129,7 +129,7 @@ def test_a_full_disk_refuses_the_append_and_keeps_the_log_as_it_was() -> None:
     fill(log, 10)
     before = disk.read_file("orders-0/00000000000000000000.log")
     disk.capacity_bytes = disk.used_bytes + 50
-    with pytest.raises(StorageError, match="orders-0.*No space"):
+    with pytest.raises(StorageError, match=r"orders-0.*No space"):
         append(log, make_batch([b"x" * 500]))
     assert log.end_offset == 10
     assert disk.read_file("orders-0/00000000000000000000.log") == before
@@ -177,7 +177,7 @@ def test_a_roll_that_fails_changes_nothing(store: LogStore) -> None:
     with pytest.raises(StorageError):
         append(log, make_batch([b"x" * 200]))
     assert bases(log) == [0]
-    assert append(log, make_batch([b"x" * 200])), "the snapshot is asked for by the append that works"
+    assert append(log, make_batch([b"x" * 200])), "it is told of the roll"
     assert bases(log) == [0, 1]
     run(store.close())
 
