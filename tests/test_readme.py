@@ -139,8 +139,3 @@ def test_every_command_in_the_text_works(
         code = broker.wait(30)
         broker.stdout.close()
     assert code == 0
-
-
-def test_every_link_leads_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target

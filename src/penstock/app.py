@@ -88,7 +88,7 @@ class Broker:
         if not self.config.memory:
             self.config.data.mkdir(parents=True, exist_ok=True)
         path = ":memory:" if self.config.memory else str(self.config.data / FILE_NAME)
-        self.catalogue = SqliteCatalogue.open(path)
+        self.catalogue = SqliteCatalogue.open(path, on_fatal=self._fatal)
         contents = await self.catalogue.load()
         known = {row.topic.name: row.topic.id for row in contents.topics}
         try:

@@ -138,8 +138,9 @@ def test_offsets_of_a_group_with_members_cannot_be_changed(
     with Member(bootstrap, group, [topic]) as member:
         settled([member], topic, 1)
         change = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 2)])
-        answer = admin.alter_consumer_group_offsets([change])[group]
-        assert error_of(answer) == "UNKNOWN_MEMBER_ID"
+        answer = admin.alter_consumer_group_offsets([change])[group].result(10)
+        (place,) = answer.topic_partitions
+        assert place.error.name() == "UNKNOWN_MEMBER_ID"
 
 
 def test_the_lag_of_a_group_is_the_end_less_what_it_committed(

@@ -215,3 +215,18 @@ def test_bench_prints_a_table_for_people(run: Run) -> None:
     assert shown.code == 0
     assert shown.lines[0].split() == ["MEASUREMENT", "MESSAGES", "SECONDS", "MESSAGES/S", "BYTES/S"]
     assert len(shown.lines) == 2
+
+
+def test_the_tab_key_offers_topics_and_groups_of_the_broker(
+    run: Run, bootstrap: str, topic: str, name: Name
+) -> None:
+    group = name("group")
+    run("consume", topic, "--group", group)
+
+    def offered(typed: str) -> list[str]:
+        words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+        env = {"_PENSTOCK_COMPLETE": "complete_bash", **words}
+        return penstock(bootstrap=bootstrap, env=env).lines
+
+    assert offered(f"penstock consume {topic[:-2]}") == [topic]
+    assert offered(f"penstock group describe {group[:-2]}") == [group]

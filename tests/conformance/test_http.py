@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from support.broker import BrokerProcess
 
 pytestmark = pytest.mark.own_broker

@@ -235,11 +235,13 @@ class TransactionsMachine(RuleBasedStateMachine):
         instance.sequences = {}
         instance.stuck = False
 
-    @rule(places=SOME_PLACES)
-    def produce_some(self, places: list[TopicPartition]) -> None:
+    @rule(places=SOME_PLACES, late=st.sampled_from([0, 0, 1, 2]))
+    def produce_some(self, places: list[TopicPartition], late: int) -> None:
         instance = self.pick(-1)
         for place in places:
             self.produce(instance, place)
+        if late and self.sent:  # while that transaction is open, an end of an earlier one arrives
+            self.late_end(late)
 
     @rule(places=SOME_PLACES, commit=st.booleans(), crash=CRASHES)
     def whole_transaction(self, places: list[TopicPartition], commit: bool, crash: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,9 +34,10 @@ def batch(
         base_sequence=sequence,
         batch_size=64 << 20,
     )
+    now = int(time.time() * 1000)
     for number, value in enumerate(values):
         key = keys[number] if keys else None
-        timestamp = timestamps[number] if timestamps else 1_700_000_000_000 + number
+        timestamp = timestamps[number] if timestamps else now + number
         builder.append(number, timestamp=timestamp, key=key, value=value, headers=[])
     return bytes(builder.build())
 

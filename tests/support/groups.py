@@ -21,6 +21,7 @@ from penstock.machines.group_state import Group
 from penstock.model.fields import FieldWriter
 from penstock.model.topic import Topic
 from penstock.runtime.clock import ManualClock
+from penstock.services.consumer_groups import ConsumerHeartbeat, HeartbeatReply
 from penstock.services.group_config import GroupsConfig
 from penstock.services.groups import Groups
 from support.journal import MemoryJournal
@@ -169,3 +170,55 @@ async def joined_alone(groups: Groups, group_id: str, member_id: str) -> JoinRep
 
 def beat(member_id: str, generation: int) -> Heartbeat:
     return Heartbeat(member_id, None, generation)
+
+
+def consumer_beat(member_id: str, epoch: int = 0, **changes: Any) -> ConsumerHeartbeat:
+    """A KIP-848 heartbeat: a full one when it joins, else one that says nothing new."""
+    joining = epoch == 0
+    command = ConsumerHeartbeat(
+        member_id=member_id,
+        member_epoch=epoch,
+        instance_id=None,
+        rack_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000 if joining else -1,
+        topic_names=("orders",) if joining else None,
+        topic_regex=None,
+        server_assignor=None,
+        owned={} if joining else None,
+    )
+    return command._replace(**changes)
+
+
+class Consumer:
+    """A KIP-848 member that does what it is told: it takes and gives back at once."""
+
+    def __init__(self, groups: Groups, member_id: str, group_id: str = "g", **says: Any) -> None:
+        self.groups, self.member_id, self.group_id, self.says = groups, member_id, group_id, says
+        self.epoch = 0
+        self.owned: dict[uuid.UUID, tuple[int, ...]] = {}
+
+    async def beat(self, **changes: Any) -> HeartbeatReply:
+        says = {"owned": {} if self.epoch == 0 else self.owned}
+        if self.epoch == 0:
+            says |= self.says
+        command = consumer_beat(self.member_id, self.epoch, **(says | changes))
+        reply = await self.groups.consumers.heartbeat(self.group_id, command)
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            self.owned = dict(reply.assignment)
+        return reply
+
+    async def leave(self) -> None:
+        await self.groups.consumers.heartbeat(self.group_id, consumer_beat(self.member_id, -1))
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(index for indexes in self.owned.values() for index in indexes)
+
+
+async def converge(*consumers: Consumer, rounds: int = 8) -> None:
+    for _ in range(rounds):
+        for consumer in consumers:
+            await consumer.beat()

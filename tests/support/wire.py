@@ -22,6 +22,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
+from support.waiting import eventually
+
 KEYS = {name: key for key, name in api_key_map.items()}
 
 
@@ -237,4 +239,14 @@ def create_topic(
     answer = wire.call("create_topics", 7, {"topics": [wanted], "timeout": 10_000})
     (made,) = answer.topics
     assert made.error_code == ErrorCode.none, made
+    for partition in range(partitions):
+        eventually(lambda one=partition: is_led(wire, topic, one), what="a leader")
     return uuid.UUID(str(made.topic_id))
+
+
+def is_led(wire: Wire, topic: str, partition: int) -> bool:
+    """Whether the partition answers; in Kafka that comes a moment after the topic was made."""
+    asked = {"partition_index": partition, "timestamp": -1}
+    values = {"replica_id": -1, "topics": [{"name": topic, "partitions": [asked]}]}
+    answer = wire.call("list_offsets", 7, values)
+    return bool(answer.topics[0].partitions[0].error_code == ErrorCode.none)

@@ -260,7 +260,7 @@ def test_every_option_of_the_broker_is_read_by_somebody(modules: dict[str, Modul
     read = {
         node.attr
         for module in modules.values()
-        if module.room not in ("options", "config")
+        if module.room != "options"
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute)
     }

@@ -2,7 +2,8 @@
 
 Writes from all services go to one thread, which takes everything that waits into one transaction:
 creating a thousand topics at once costs two syncs, not a thousand. `synchronous=FULL` in WAL mode
-makes a returned write safe from a power failure, and lets other programs read meanwhile. With
+makes a returned write safe from a power failure, and lets other programs read meanwhile. After a
+failed sync the page cache lies, so it is never tried again: `on_fatal` must end the process. With
 `:memory:` nothing is kept and nothing leaves the event loop's thread, so simulation stays exact.
 
 A file that is not ours, damaged, or of a newer version is refused by name and left untouched.
@@ -35,6 +36,7 @@ from penstock.model.quota import QuotaEntity
 from penstock.model.topic import NO_CONFIG, Topic, topic_id_from_text, topic_id_text
 
 FILE_NAME = "catalogue.sqlite"
+_FAILED_SYNCS = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 _BUSY_SECONDS = 10.0  # how long another program may hold a lock on the file before we give up
 
 T = TypeVar("T")
@@ -46,9 +48,15 @@ _Answer = tuple[_Waiter, Any, Exception | None]
 class SqliteCatalogue:
     """The SQLite home of a catalogue. Made by `open`; every method but that is async."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
         self._connection = connection
         self._path = path
+        self._on_fatal = on_fatal
         self._waiting: deque[tuple[_Work, _Waiter]] = deque()
         self._gate = threading.Lock()  # over _waiting and _draining: the loop and the writer thread
         self._draining = False
@@ -60,7 +68,9 @@ class SqliteCatalogue:
         return f"SqliteCatalogue({self._path!r})"
 
     @classmethod
-    def open(cls, path: Path | str) -> SqliteCatalogue:
+    def open(
+        cls, path: Path | str, *, on_fatal: Callable[[BaseException], None] | None = None
+    ) -> SqliteCatalogue:
         """Open or create the file (or `:memory:`). Blocks briefly; raises DataDirectoryDamaged."""
         name = str(path)
         connection = None
@@ -77,7 +87,7 @@ class SqliteCatalogue:
             if connection is not None:
                 connection.close()
             raise
-        return cls(connection, name)
+        return cls(connection, name, on_fatal)
 
     async def load(self) -> Contents:
         try:
@@ -188,6 +198,8 @@ class SqliteCatalogue:
                 self._connection.execute("RELEASE piece")
             self._connection.execute("COMMIT")
         except sqlite3.Error as problem:
+            if self._on_fatal is not None and _code(problem) in _FAILED_SYNCS:
+                self._on_fatal(problem)
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             answers = [(waiter, None, _refusal(problem)) for _, waiter in batch]
@@ -202,6 +214,10 @@ def _answer(answers: list[_Answer]) -> None:
             waiter.set_result(result)
         else:
             waiter.set_exception(refusal)
+
+
+def _code(problem: sqlite3.Error) -> int:
+    return getattr(problem, "sqlite_errorcode", 0)  # errors of the module itself have none
 
 
 def _refusal(problem: Exception) -> Exception:

@@ -5,8 +5,8 @@ Three measurements, each on topics of its own that are deleted afterwards:
 - consume: the same messages read back from the first to the last;
 - latency: messages at a fixed rate, from the call of produce to the return of poll.
 
-It says what one client process on this machine saw: client and broker share its cores when they
-run on the same machine. `docs/benchmarks.md` tells how to compare brokers fairly.
+It says what one client process saw; when client and broker run on the same machine, they share its
+cores. To compare brokers, measure both in the same run of minutes, and compare ratios.
 """
 
 from __future__ import annotations

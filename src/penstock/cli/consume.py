@@ -8,15 +8,18 @@ what it has written out, never more.
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import group_names, topic_names
 from penstock.cli.connection import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     Bootstrap,
     broker_errors,
+    check_reachable,
     consumer_client,
     meaning_of,
 )
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 AT_ONCE = 1000  # messages written with one write
+QUIET_S = 10.0  # of silence before we look whether the broker is still there
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; start at the end.")]
 FromBeginning = Annotated[
     bool, typer.Option("--from-beginning", help="Start at the first record, even to follow.")
@@ -49,7 +53,10 @@ Partitions = Annotated[
     typer.Option("--partition", "-p", min=0, metavar="N", help="Only there; repeat for more."),
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", "-g", metavar="NAME", help="Read as a member of it.")
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="NAME", help="Read as a member of it.", autocompletion=group_names
+    ),
 ]
 Count = Annotated[
     int | None, typer.Option("-n", "--count", min=1, metavar="N", help="Stop after N.")
@@ -98,7 +105,7 @@ def consume(
         )
     start_at_end = follow and not from_beginning
     consumer = consumer_client(bootstrap, **_settings(group, follow, start_at_end, uncommitted))
-    reading = _Reading(consumer, follow, count, json, key_separator)
+    reading = _Reading(bootstrap, consumer, follow, count, json, key_separator)
     try:
         with broker_errors(bootstrap):
             if group is not None:
@@ -135,12 +142,14 @@ class _Reading:
 
     def __init__(
         self,
+        bootstrap: str,
         consumer: Consumer,
         follow: bool,
         count: int | None,
         json: bool,
         key_separator: str | None,
     ) -> None:
+        self._bootstrap = bootstrap
         self._consumer = consumer
         self._follow = follow
         self._left = count
@@ -148,6 +157,7 @@ class _Reading:
         self._separator = key_separator.encode() if key_separator is not None else None
         self._unfinished: set[tuple[str, int]] = set()
         self._assigned = False
+        self._heard = time.monotonic()
 
     def on_assign(self, consumer: Any, places: list[TopicPartition]) -> None:
         self._assigned = True
@@ -160,7 +170,9 @@ class _Reading:
         while not self._done():
             messages = [message for message in self._next() if not self._is_event(message)]
             if not messages:
+                self._check_broker()
                 continue
+            self._heard = time.monotonic()
             self._write(messages)
             if self._left is not None:
                 self._left -= len(messages)
@@ -176,6 +188,13 @@ class _Reading:
             return []
         room = AT_ONCE if self._left is None else min(AT_ONCE, self._left)
         return [first, *(self._consumer.consume(room - 1, timeout=0) if room > 1 else ())]
+
+    def _check_broker(self) -> None:
+        """Who follows waits for a broker to come back; who reads to the end must not hang."""
+        now = time.monotonic()
+        if not self._follow and now - self._heard > QUIET_S:
+            check_reachable(self._bootstrap)
+            self._heard = now
 
     def _done(self) -> bool:
         if self._left is not None and self._left <= 0:

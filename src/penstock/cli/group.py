@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import group_names
 from penstock.cli.connection import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
@@ -29,8 +30,8 @@ app = typer.Typer(
     help="List, describe, reset and delete consumer groups.",
 )
 
-Name = Annotated[str, typer.Argument(metavar="GROUP")]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=group_names)]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=group_names)]
 
 
 @app.command("list")

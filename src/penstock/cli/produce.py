@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from penstock.cli.completion import topic_names
 from penstock.cli.connection import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -28,7 +29,7 @@ GIVE_UP_MS = 30_000  # a message that no broker takes for so long has failed
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 File = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="Lines to send; - or none is stdin.")
 ]

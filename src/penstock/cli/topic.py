@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import topic_names
 from penstock.cli.connection import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
@@ -29,8 +30,8 @@ app = typer.Typer(
     help="Create, list, describe, alter and delete topics.",
 )
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 Config = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting; repeat for several."),

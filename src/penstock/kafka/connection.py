@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_or_resume()
 
     def _start_requests(self) -> None:
-        if self._muted_until and self._server.loop.time() < self._muted_until:
+        if self._muted_until:
             return
         while self._waiting and not self._busy and self._writable:
             frame = self._waiting[0]
@@ -212,10 +212,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _mute(self, delay_ms: int) -> None:
         """Begin no request for a while: the client is over its quota."""
-        self._muted_until = self._server.loop.time() + delay_ms / 1000
-        self._server.loop.call_at(self._muted_until, self._start_requests)
+        until = self._server.loop.time() + delay_ms / 1000
+        if until > self._muted_until:
+            self._muted_until = until
+            self._server.loop.call_at(until, self._unmute, until)
 
-    def _release(self) -> None:
+    def _unmute(self, until: float) -> None:
+        # Told by the timer rather than read off the clock, which may still be a moment before.
+        if until == self._muted_until:
+            self._muted_until = 0.0
+            self._start_requests()
+
+    def _release(self, delay_ms: int) -> None:
+        if delay_ms:
+            self._mute(delay_ms)
         self._busy = False
         if self._waiting:
             self._start_requests()

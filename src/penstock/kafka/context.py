@@ -39,7 +39,7 @@ class BrokerServices:
     sessions: FetchSessions
 
 
-def _nothing() -> None:
+def _nothing(delay_ms: int) -> None:
     """The release of a request that is not pipelined."""
 
 
@@ -53,9 +53,10 @@ class RequestContext:
     client_id: str
     client_host: str
     principal: str = ANONYMOUS
-    # Called by a handler when the next request of the connection may begin although this one has
-    # not been answered: Produce calls it after the append, before the sync.
-    release: Callable[[], None] = field(default=_nothing, repr=False)
+    # Called by a handler when the next request of the connection may begin, after that many
+    # milliseconds, although this one has not been answered: Produce calls it after the append,
+    # before the sync.
+    release: Callable[[int], None] = field(default=_nothing, repr=False)
     throttle_ms: int = 0  # how long the connection is muted after this response
 
     def throttle(self, quota: str, amount: float) -> int:

@@ -150,8 +150,8 @@ class Flusher:
             self._running = False
 
     def _sync_inline(self, log: PartitionLog, waiter: _Waiter) -> None:
-        job = log.begin_sync()
         try:
+            job = log.begin_sync()
             job.run()
         except OSError as failure:
             self._fail(failure, [waiter])

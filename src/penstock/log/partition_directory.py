@@ -67,8 +67,8 @@ class PartitionDirectory:
 
     def write_snapshot(
         self, offset: int, entries: Sequence[ProducerSnapshotEntry], keep_below: int
-    ) -> None:
-        """Write the snapshot of `offset` and remove old ones.
+    ) -> str:
+        """Write the snapshot of `offset` and remove old ones; its path, to be synced.
 
         The newest few stay, and the newest at or below `keep_below`: after a crash only that one
         is sure to describe batches that are still there.
@@ -80,6 +80,7 @@ class PartitionDirectory:
         for known in offsets[:-_KEPT_SNAPSHOTS]:
             if known != needed:
                 self.remove_snapshot(known)
+        return path
 
     def newest_snapshot(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """The newest readable snapshot; damaged ones on the way are removed."""

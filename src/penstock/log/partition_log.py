@@ -19,13 +19,14 @@ from typing import TypeVar
 from penstock.errors import CorruptRecord, StorageError
 from penstock.log import layout, reading, timestamps
 from penstock.log.chunk import LogChunk
+from penstock.log.cleaner import Cleaned
 from penstock.log.epochs import LeaderEpochs
 from penstock.log.loading import LoadedFiles
 from penstock.log.open_files import OpenFiles
 from penstock.log.partition_directory import PartitionDirectory
 from penstock.log.roll_rule import RollRule
 from penstock.log.segment import Segment
-from penstock.log.segment_list import SegmentList, doom
+from penstock.log.segment_list import SegmentList
 from penstock.log.settings import LogSettings
 from penstock.log.sync_job import SyncJob, Unsynced
 from penstock.log.timestamps import Found
@@ -34,7 +35,6 @@ from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
 from penstock.runtime.disk import Buffer, Disk
 
 T = TypeVar("T")
-_MOST_CURSORS = 64
 _REPLAY_BYTES = 4 << 20
 
 
@@ -50,12 +50,10 @@ class PartitionLog:
         "_rolled",
         "_rule",
         "_settings",
-        "_sync_failure",
+        "_snapshots_written",
         "_torn",
         "_unsynced",
         "checkpointed_offset",
-        "cursors",
-        "doomed",
         "end_offset",
         "leader_epochs",
         "name",
@@ -81,19 +79,17 @@ class PartitionLog:
         self.synced_offset = 0
         self.checkpointed_offset = 0  # the recovery point that the next start will find
         self.size_bytes = 0
-        self.segments = SegmentList()
         self.leader_epochs = LeaderEpochs()
-        self.cursors: dict[int, tuple[Segment, int]] = {}
-        self.doomed: list[str] = []  # `.deleted` files that upkeep removes in a thread
         self._files = files
         self._executor = executor
         self._directory = PartitionDirectory(files.disk, name)
         self._on_disk = False
         self._unsynced = Unsynced(name)
+        self.segments = SegmentList(name, files, self._unsynced)
         self._generation = 0
         self._torn = False
         self._rolled = False
-        self._sync_failure: OSError | None = None
+        self._snapshots_written: list[str] = []
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -102,7 +98,7 @@ class PartitionLog:
     def attach(self, loaded: LoadedFiles, epochs: LeaderEpochs, start_offset: int) -> None:
         """Take what was found in the directory. All of it counts as synced."""
         self._on_disk = True
-        self.segments = SegmentList(loaded.segments)
+        self.segments.attach(loaded.segments)
         self.end_offset = self.synced_offset = self.checkpointed_offset = loaded.end_offset
         first = loaded.segments[0].base_offset if loaded.segments else 0
         self.start_offset = min(max(start_offset, first), loaded.end_offset)
@@ -176,19 +172,13 @@ class PartitionLog:
         try:
             if not self._on_disk:
                 self._directory.create(self.topic_id)
-                self._unsynced.add_path(self._directory.path(layout.PARTITION_METADATA))
+                self._unsynced.add_paths([self._directory.path(layout.PARTITION_METADATA)])
                 self._on_disk = True
-            if self.segments:
-                old = self.segments.active
-                old.finish()
-                self._must_sync(old.take_written())
-            segment = Segment.create(self.name, self.end_offset, self._files, now_ms)
+            is_first = not self.segments
+            self.segments.begin(self.end_offset, now_ms)
+            self._rolled = not is_first
         except OSError as failure:
             raise StorageError(f"cannot begin a segment of {self.name}: {failure}") from failure
-        self._rolled = bool(self.segments)
-        self.segments.add(segment)
-        self._unsynced.add(segment)
-        self._unsynced.names_changed()
 
     def _cut_back(self, segment: Segment) -> None:
         """After a failed write: leave nothing of it. If even that fails, try before the next."""
@@ -230,6 +220,10 @@ class PartitionLog:
         """The first record that has the largest timestamp of the log."""
         return await self._drive(partial(timestamps.find_newest, self))
 
+    async def largest_timestamp(self, segment: Segment) -> int:
+        """The largest timestamp in one segment, -1 when its records have none."""
+        return await self._drive(partial(timestamps.largest_timestamp, segment))
+
     async def _drive(self, begin: Callable[[], reading.Reading[T]]) -> T:
         while True:
             try:
@@ -258,33 +252,18 @@ class PartitionLog:
                 at += header.size
             offset = chunk.next_offset
 
-    def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """A reader that got as far as `offset` will go on at this position: no look-up then."""
-        cursors = self.cursors
-        if len(cursors) >= _MOST_CURSORS:
-            del cursors[next(iter(cursors))]
-        cursors[offset] = segment, position
-
     # --- cutting ----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that reaches `offset`: this log has parted from its leader's.
 
-        `end_offset` becomes `offset`, or the base offset of the batch that held it.
+        `end_offset` becomes `offset`, or the base offset of the batch that held it. Sync and
+        checkpoint before appending again: the recovery point on disk may lie above the new end.
         """
         if offset >= self.end_offset:
             return
         self._generation += 1
-        self.cursors.clear()
-        while len(self.segments) > 1 and self.segments.active.base_offset >= offset:
-            active = self.segments.active
-            self.segments.replace([active], [])
-            self._forget(active)
-        active = self.segments.active
-        position, base_offset = active.batch_reaching(offset) or (active.size, offset)
-        active.cut(position, offset)
-        self._unsynced.add(active)
-        self.end_offset = max(min(base_offset, offset), active.base_offset)
+        self.end_offset = self.segments.cut(offset)
         self.start_offset = min(self.start_offset, self.end_offset)
         self.synced_offset = min(self.synced_offset, self.end_offset)
         self.size_bytes = self.segments.size_bytes
@@ -298,18 +277,14 @@ class PartitionLog:
         assert offset <= self.end_offset, (offset, self.end_offset)
         self.start_offset = offset
         self.leader_epochs.truncate_start(offset)
-        gone = self.segments.below(offset)
-        if gone:
-            self.segments.replace(gone, [])
-            self.cursors.clear()
-            for segment in gone:
-                self._forget(segment)
-            self.size_bytes = self.segments.size_bytes
+        self.segments.drop(self.segments.below(offset))
+        self.size_bytes = self.segments.size_bytes
 
-    def _forget(self, segment: Segment) -> None:
-        self._unsynced.discard(segment)
-        self.doomed += doom(self._files.disk, segment)
-        self._unsynced.names_changed()
+    def swap(self, cleaned: Cleaned) -> bool:
+        """Put a compacted segment in the place of its originals; False when those have changed."""
+        swapped = self.segments.swap(cleaned)
+        self.size_bytes = self.segments.size_bytes
+        return swapped
 
     # --- epochs, transactions, producers ----------------------------------------------------------
 
@@ -329,30 +304,25 @@ class PartitionLog:
         self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int
     ) -> None:
         """Note an aborted transaction whose marker is at `last_offset`. Twice is once."""
-        segment = self.segments.holding(last_offset)
-        entry = AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
-        if segment.aborted.add(entry):
-            segment.aborted_changed = True
+        self.segments.add_aborted(
+            AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
+        )
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [from_offset, to_offset)."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments.since(from_offset):
-            for entry in segment.aborted.from_offset(from_offset):
-                if entry.first_offset < to_offset:
-                    found.append(entry)
-                if entry.last_stable_offset >= to_offset:
-                    return found
-        return found
+        return self.segments.aborted_between(from_offset, to_offset)
 
     def write_producer_snapshot(self, entries: Sequence[ProducerSnapshotEntry]) -> None:
         """Keep the producers as of `end_offset`."""
         if not self._on_disk:
             return
         try:
-            self._directory.write_snapshot(self.end_offset, entries, self.checkpointed_offset)
+            path = self._directory.write_snapshot(
+                self.end_offset, entries, self.checkpointed_offset
+            )
         except OSError as failure:
             raise StorageError(f"cannot write a snapshot of {self.name}: {failure}") from failure
+        self._snapshots_written.append(path)
 
     def newest_producer_snapshot(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """(offset, producers) of the newest readable snapshot not above the end of the log."""
@@ -368,12 +338,19 @@ class PartitionLog:
 
     @property
     def is_synced(self) -> bool:
-        return not self._unsynced and self._sync_failure is None
+        return not self._unsynced
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a start after a crash would find everything that is known now."""
+        return (
+            self.synced_offset == self.checkpointed_offset
+            and not self.leader_epochs.changed
+            and not self._snapshots_written
+        )
 
     def begin_sync(self) -> SyncJob:
         """Everything that must reach the medium for the offsets written so far to be safe."""
-        if self._sync_failure is not None:
-            raise self._sync_failure
         return self._unsynced.take(self._files.disk, self.end_offset, self._generation)
 
     def finish_sync(self, job: SyncJob) -> None:
@@ -381,39 +358,35 @@ class PartitionLog:
         if job.generation == self._generation and job.offset > self.synced_offset:
             self.synced_offset = job.offset
 
-    def sync_failed(self, failure: OSError) -> None:
-        """A job has failed: the kernel may have dropped the pages, so no later one may succeed."""
-        self._sync_failure = failure
-
-    def save_state(self) -> None:
+    def save_state(self) -> SyncJob:
         """Write what a start after a crash should not have to find out again: indexes, epochs.
 
-        Called before the recovery point is moved, which must wait for the next sync.
+        The recovery point may move when the job has run. Nobody's acknowledgement waits for it.
         """
-        for segment in self.segments.since(self.checkpointed_offset):
+        job = SyncJob(self._files.disk, self.synced_offset, self._generation)
+        segments = self.segments.since(self.checkpointed_offset)
+        for segment in segments:
             segment.save_indexes()
-            self._must_sync(segment.take_written())
+        for segment in segments:
+            for path in segment.take_written():
+                job.add_path(path)
         if self.leader_epochs.changed and self._on_disk:
-            self._directory.save_epochs(self.leader_epochs.to_text())
+            path = self._directory.path(layout.LEADER_EPOCHS)
+            job.add_replacement(path, self.leader_epochs.to_text().encode())
             self.leader_epochs.changed = False
+        for path in self._snapshots_written:
+            job.add_path(path)
+        self._snapshots_written.clear()
+        job.add_directory(self.name)
+        return job
 
     def finish(self) -> None:
-        """Bring the files into their final form, as for a clean stop. They are not synced."""
-        if self.segments:
-            active = self.segments.active
-            if active.is_open:
-                active.finish()
-            self.save_state()
-
-    def _must_sync(self, paths: list[str]) -> None:
-        for path in paths:
-            self._unsynced.add_path(path)
-            self._unsynced.names_changed()
+        """Bring the files into their final form, as for a clean stop."""
+        if self.segments and self.segments.active.is_open:
+            self.segments.active.finish()
 
     def retire(self) -> None:
         """Close everything as it is; the log is not used any more."""
         self._generation += 1
         self._unsynced.clear()
-        self.cursors.clear()
-        for segment in self.segments:
-            segment.retire()
+        self.segments.retire()

@@ -128,7 +128,7 @@ def read_chunk(
     upper = min(upper_offset, log.end_offset)
     if offset >= upper:
         return LogChunk(b"", offset, offset, 0, 0)
-    cursor = log.cursors.get(offset)
+    cursor = log.segments.cursors.get(offset)
     if cursor is not None:
         segment, position = cursor
         wanted = max_bytes
@@ -154,7 +154,7 @@ def read_chunk(
         view = memoryview(buffer)
         picked = pick(view, offset, max_bytes, upper, min_one)
         if picked.batch_count:
-            log.remember(picked.next_offset, segment, position + picked.end)
+            log.segments.remember(picked.next_offset, segment, position + picked.end)
             return LogChunk(
                 view[picked.start : picked.end],
                 picked.first_offset,

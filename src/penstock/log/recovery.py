@@ -30,6 +30,7 @@ from penstock.model.batch import HEADER_BYTES, MAGIC_AT, crc_is_right, read_head
 from penstock.runtime.disk import Disk, File
 
 _COPY_BYTES = 4 << 20
+_REFUSE = (layout.CLEANED, layout.SWAP, layout.DELETED, ".tmp")
 _SEARCH_BYTES = 8 << 20
 _MOST_OFFSETS_LOST = 1 << 32  # a larger jump is not the next batch but noise
 
@@ -58,17 +59,44 @@ class Recovered(NamedTuple):
 def tidy(disk: Disk, name: str) -> list[str]:
     """Finish or undo what was under way in a partition's directory; the names that are left.
 
-    A `.swap` is the finished work of a compaction: the segments it replaces are removed before it
-    takes its place (see `compaction.py`). Everything else with a suffix is refuse.
+    The `.log.swap` of a compaction says that its work is complete: it is put in place of the
+    segments whose offsets it holds. Without it, other `.swap` files are unfinished work, and so is
+    everything `.cleaned`. What is `.deleted` is on its way out.
     """
     names = disk.list(name)
-    for entry in names:
-        if entry.endswith((layout.CLEANED, layout.DELETED, ".tmp")):
-            disk.remove(f"{name}/{entry}")
-    for entry in names:
-        if entry.endswith(layout.SWAP):
-            disk.rename(f"{name}/{entry}", f"{name}/{entry[: -len(layout.SWAP)]}")
-    return disk.list(name)
+    complete = [layout.offset_of(entry, layout.LOG + layout.SWAP) for entry in names]
+    for base in complete:
+        if base is not None:
+            _finish_swap(disk, name, base, names)
+            names = disk.list(name)
+    refuse = [entry for entry in names if entry.endswith(_REFUSE)]
+    for entry in refuse:
+        disk.remove(f"{name}/{entry}")
+    return [entry for entry in names if not entry.endswith(_REFUSE)]
+
+
+def _finish_swap(disk: Disk, name: str, base: int, names: list[str]) -> None:
+    stem = f"{name}/{layout.file_name(base, '')}"
+    file = disk.open(stem + layout.LOG + layout.SWAP)
+    last_offset = base
+    try:
+        for _, header in rebuild.walk_headers(file, 0, file.size()):
+            last_offset = header.last_offset
+    finally:
+        file.close()
+    for old in base_offsets(names):
+        if base <= old <= last_offset:
+            for suffix in layout.SEGMENT_SUFFIXES:
+                disk.remove(f"{name}/{layout.file_name(old, suffix)}")
+    place_swap(disk, stem)
+    disk.sync_directory(name)
+
+
+def place_swap(disk: Disk, stem: str) -> None:
+    """Give a compaction's files their final names, the `.log` last. The old ones are gone."""
+    for suffix in (layout.TXN_INDEX, layout.TIME_INDEX, layout.OFFSET_INDEX, layout.LOG):
+        if disk.exists(stem + suffix + layout.SWAP):
+            disk.rename(stem + suffix + layout.SWAP, stem + suffix)
 
 
 def base_offsets(names: list[str]) -> list[int]:

@@ -20,7 +20,11 @@ class RollRule:
         # a partition's is the same at every start.
         jitter_ms = zlib.crc32(name.encode()) % max(1, settings.segment_jitter_ms)
         self._segment_bytes = settings.segment_bytes
-        self._segment_ms = settings.segment_ms - jitter_ms
+        segment_ms = settings.segment_ms
+        if settings.compacts:
+            # The active segment is never compacted, so it may not get older than that (KIP-354).
+            segment_ms = min(segment_ms, settings.max_compaction_lag_ms)
+        self._segment_ms = segment_ms - jitter_ms
         self._index_entries = settings.segment_index_bytes // ENTRY_BYTES
 
     def __repr__(self) -> str:

@@ -59,6 +59,10 @@ class Scan:
             self.position += header.size
             self.next_offset = header.next_offset
 
+    def batch(self, header: BatchHeader) -> memoryview:
+        """The bytes of the batch that was iterated last."""
+        return self._bytes(self.position, header.size)
+
     def _bytes(self, position: int, length: int) -> memoryview:
         at = position - self._origin
         if at < 0 or at + length > len(self._buffer):

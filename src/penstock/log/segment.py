@@ -256,6 +256,10 @@ class Segment:
             self.time_index.maybe_append(self.largest_timestamp, self.largest_offset)
         self.save_indexes()
 
+    def written_ms(self) -> int:
+        """When the file was last written to, as far as the disk knows."""
+        return self.disk.modified_ms(self.path(layout.LOG))
+
     # --- closing and leaving ----------------------------------------------------------------------
 
     def maybe_close(self) -> bool:

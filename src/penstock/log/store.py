@@ -18,9 +18,11 @@ open files follow the partitions in use, not those that exist.
 from __future__ import annotations
 
 import asyncio
+import errno
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from penstock.errors import DataDirectoryDamaged, DataDirectoryInUse
 from penstock.log import checkpoint, layout
@@ -32,10 +34,12 @@ from penstock.log.partition_directory import PartitionDirectory
 from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery import Damage, PartitionRecovery, Recovered
 from penstock.log.settings import LogSettings
+from penstock.log.sync_job import SyncJob
 from penstock.model.ids import TopicPartition
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _BOOT_ID = "penstock.boot.id"
 _LEADER_EPOCH = "penstock.leader.epoch"
 
@@ -200,6 +204,20 @@ class LogStore:
             return log.is_on_disk
         return partition in self._directories.get(topic, ())
 
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that has files, opened or not."""
+        unopened = [
+            TopicPartition(topic, partition)
+            for topic, partitions in self._directories.items()
+            for partition in partitions
+            if (topic, partition) not in self._logs
+        ]
+        opened = [key for key, log in self._logs.items() if log.is_on_disk]
+        return sorted(unopened + opened)
+
+    def is_loaded(self, key: TopicPartition) -> bool:
+        return key in self._logs
+
     def loaded(self) -> Iterable[PartitionLog]:
         """The logs that have been opened."""
         return self._logs.values()
@@ -228,53 +246,71 @@ class LogStore:
         self.disk.rename(str(key), gone)
         self._threads.submit(self.disk.remove_tree, gone)
 
+    def close_unused_files(self) -> None:
+        """Close the files that were not used since the last call; for a slow timer."""
+        self._files.close_unused()
+
     # --- checkpoints and stopping -----------------------------------------------------------------
 
     async def checkpoint(self, watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write down how far everything is safe, so that the next start need not look before it."""
+        """Write down how far everything is safe, so that the next start need not look before it.
+
+        On a full disk the old checkpoints stay. Any other `OSError` means that the disk fails, and
+        the process must stop as after a failed sync.
+        """
         if watermarks:
             self.checkpoints.watermarks.update(watermarks)
         moved = []
         for key, log in list(self._logs.items()):
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
-            if log.synced_offset == log.checkpointed_offset:
+            if log.is_checkpointed:
                 continue
-            point = log.synced_offset
-            try:
-                log.save_state()
-            except OSError:
-                continue  # a full disk: the recovery point stays where it is
-            await self._sync(log)
-            self.checkpoints.recovery_points[key] = point
-            moved.append((log, point))
+            job = await self._save_state(log)
+            if job is not None:
+                self.checkpoints.recovery_points[key] = job.offset
+                moved.append((log, job.offset))
         files = self.checkpoints.encode()
         if files:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads, self.checkpoints.write, files)
-        for log, point in moved:
-            log.checkpointed_offset = point
-
-    async def _sync(self, log: PartitionLog) -> None:
-        if not log.is_synced:
-            job = log.begin_sync()
             try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, job.run)
+                await self._in_thread(partial(self.checkpoints.write, files))
             except OSError as failure:
-                log.sync_failed(failure)
+                if failure.errno not in _FULL:
+                    raise
+                return
+        for log, offset in moved:
+            log.checkpointed_offset = offset
+
+    async def _save_state(self, log: PartitionLog) -> SyncJob | None:
+        """Save and sync what lies beside a log; None when the disk is full: another time, then."""
+        try:
+            job = log.save_state()
+            await self._in_thread(job.run)
+        except OSError as failure:
+            if failure.errno not in _FULL:
                 raise
-            log.finish_sync(job)
+            log.leader_epochs.changed = True
+            return None
+        return job
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def close(self, *, clean: bool = True) -> None:
         """Close every file. When `clean`, sync everything and leave the marker that says so."""
         if clean and self._locked:
             for log in self._logs.values():
                 log.finish()
-                await self._sync(log)
+                if not log.is_synced:
+                    job = log.begin_sync()
+                    await self._in_thread(job.run)
+                    log.finish_sync(job)
             await self.checkpoint()
             self.disk.replace(checkpoint.CLEAN_SHUTDOWN, checkpoint.encode_clean_shutdown())
         for log in self._logs.values():
             log.retire()
+            for path in log.segments.doomed:
+                self.disk.remove(path)
         self._threads.shutdown(wait=True)
         if self._locked:
             self.disk.unlock(checkpoint.LOCK)

@@ -14,7 +14,15 @@ from penstock.runtime.disk import Disk, File
 class SyncJob:
     """Files, small files and directories to sync, so that offsets below `offset` are safe."""
 
-    __slots__ = ("_directories", "_disk", "_files", "_paths", "generation", "offset")
+    __slots__ = (
+        "_directories",
+        "_disk",
+        "_files",
+        "_paths",
+        "_replacements",
+        "generation",
+        "offset",
+    )
 
     def __init__(self, disk: Disk, offset: int, generation: int) -> None:
         self.offset = offset
@@ -23,6 +31,7 @@ class SyncJob:
         self._files: list[File] = []
         self._paths: list[str] = []
         self._directories: list[str] = []
+        self._replacements: list[tuple[str, bytes]] = []
 
     def __repr__(self) -> str:
         return f"SyncJob(below {self.offset}, {len(self._files)} files)"
@@ -33,6 +42,10 @@ class SyncJob:
 
     def add_path(self, path: str) -> None:
         self._paths.append(path)
+
+    def add_replacement(self, path: str, data: bytes) -> None:
+        """A small file to be written whole."""
+        self._replacements.append((path, data))
 
     def add_directory(self, path: str) -> None:
         self._directories.append(path)
@@ -46,6 +59,8 @@ class SyncJob:
                 self._sync_path(path)
             for directory in self._directories:
                 self._sync_directory(directory)
+            for path, data in self._replacements:
+                self._replace(path, data)
         finally:
             for file in self._files:
                 file.close()
@@ -59,6 +74,12 @@ class SyncJob:
             file.sync()
         finally:
             file.close()
+
+    def _replace(self, path: str, data: bytes) -> None:
+        try:
+            self._disk.replace(path, data)
+        except FileNotFoundError:
+            return  # the partition has been deleted since
 
     def _sync_directory(self, path: str) -> None:
         try:
@@ -97,9 +118,11 @@ class Unsynced:
             segment.unsynced = False
             self._segments.remove(segment)
 
-    def add_path(self, path: str) -> None:
-        """A small file has been written."""
-        self._paths.append(path)
+    def add_paths(self, paths: list[str]) -> None:
+        """Small files have been written, perhaps for the first time."""
+        if paths:
+            self._paths += paths
+            self._names = True
 
     def names_changed(self) -> None:
         """Files have been created, renamed or removed in the partition's directory."""

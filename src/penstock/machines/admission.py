@@ -11,6 +11,7 @@ from penstock.errors import (
     InvalidTimestamp,
     RecordListTooLarge,
     RecordTooLarge,
+    UnsupportedMessageFormat,
 )
 from penstock.model.batch import HEADER_BYTES, BatchHeader, checked_batches
 from penstock.model.records import UNPACK_LIMIT, read_records
@@ -23,7 +24,10 @@ _READ_THROUGH = 128  # batches of up to so many records are read through
 
 def admit(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
     """The header of the one batch in `records`, or the reason why the topic refuses it."""
-    batches = checked_batches(records)
+    try:
+        batches = checked_batches(records)
+    except UnsupportedMessageFormat as old:
+        raise InvalidRecord(str(old)) from None
     if len(batches) != 1:
         raise InvalidRecord(f"a partition takes one batch a request, not {len(batches)}")
     header = batches[0][1]
@@ -40,6 +44,8 @@ def admit(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHea
         raise InvalidRecord(
             f"a batch of {header.record_count} records over {header.last_offset_delta + 1} offsets"
         )
+    if header.base_offset != 0:
+        raise InvalidRecord(f"a client's batch begins at offset 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):

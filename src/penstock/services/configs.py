@@ -203,7 +203,8 @@ class Configs:
     async def _put_in_force(self, config: BrokerConfig) -> None:
         self._config = config
         self._group_settings.clear()  # their defaults are options of the broker
-        await self._topics.change_defaults(topic_defaults(config))
+        if (defaults := topic_defaults(config)) != self._topics.defaults:
+            await self._topics.change_defaults(defaults)
         for listener in self.on_changed:
             listener(config)
 

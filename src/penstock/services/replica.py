@@ -11,6 +11,7 @@ is the minimum over the set, and this is the only place that moves it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import NamedTuple
 
 from penstock.errors import (
@@ -18,6 +19,7 @@ from penstock.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     OffsetOutOfRange,
+    StorageError,
     UnknownLeaderEpoch,
 )
 from penstock.log.chunk import LogChunk
@@ -29,6 +31,8 @@ from penstock.model import batch as batches
 from penstock.model.batch import BatchHeader, read_header
 from penstock.model.records import build_marker, read_marker
 from penstock.model.topic_config import TopicSettings
+
+_logger = logging.getLogger("penstock")
 
 _RECALL_BYTES = 4 * 1024 * 1024
 _RECALL_OFFSETS = 5000
@@ -48,6 +52,7 @@ class Replica:
     __slots__ = (
         "_flusher",
         "_leads",
+        "_waiting",
         "_watchers",
         "bytes_in",
         "bytes_out",
@@ -86,6 +91,7 @@ class Replica:
         self.bytes_out = 0
         self._flusher = flusher
         self._leads = False  # whether this leader has written anything yet
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._watchers: list[asyncio.Event] = []
 
     def __repr__(self) -> str:
@@ -106,7 +112,7 @@ class Replica:
         if position < self.log.end_offset:
             async for data in self.log.batches(position):
                 self._replay(data, now_ms)
-        await self.safe(self.log.end_offset)
+        await self._flusher.synced(self.log)
         self.advance(self.log.end_offset)
 
     async def _recall(self, producer_ids: set[int], position: int, now_ms: int) -> None:
@@ -192,16 +198,14 @@ class Replica:
         aborted = self.producers.apply_marker(header, commit, coordinator_epoch, now_ms)
         if aborted is not None:
             self.log.append_aborted(*aborted)
-        if rolled:
-            self.log.write_producer_snapshot(self.producers.snapshot())
+        self._written(rolled)
         await self.safe(header.next_offset)
 
     def _append(self, records: memoryview, now_ms: int) -> Appended:
         header, rolled = self._write(records, now_ms)
         if header.producer_id >= 0:
             self.producers.apply(header, now_ms)
-        if rolled:
-            self.log.write_producer_snapshot(self.producers.snapshot())
+        self._written(rolled)
         self.messages_in += header.record_count
         self.bytes_in += len(records)
         append_time_ms = now_ms if self.settings.log_append_time else -1
@@ -217,6 +221,19 @@ class Replica:
             self._leads = True
         return header, rolled
 
+    def _written(self, rolled: bool) -> None:
+        """After every append, whoever waits for it or not: have it made safe."""
+        if rolled:
+            try:
+                self.log.write_producer_snapshot(self.producers.snapshot())
+            except StorageError as failure:  # the next start replays a little more, that is all
+                _logger.warning("no snapshot of the producers of %s: %s", self.log.name, failure)
+        synced = self._flusher.submit(self.log)
+        if synced.done():
+            self._synced(synced)
+        else:
+            synced.add_done_callback(self._synced)
+
     def _append_time(self, append_time_ms: int) -> int:
         return append_time_ms if self.settings.log_append_time else -1
 
@@ -226,16 +243,35 @@ class Replica:
         """Return when everything below `end_offset` is safe. This is where a message is kept."""
         if self.high_watermark >= end_offset:
             return
-        await self._flusher.submit(self.log)
-        fsync = self.settings.durability == "fsync"
-        self.advance(self.log.synced_offset if fsync else end_offset)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end_offset, waiter))
+        await waiter
+
+    def _synced(self, synced: asyncio.Future[None]) -> None:
+        """A round of the flusher is over."""
+        failure = synced.exception()
+        if failure is not None:
+            waiting, self._waiting = self._waiting, []
+            for _, waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(failure)
+        elif self.settings.durability == "fsync":
+            self.advance(self.log.synced_offset)
+        else:
+            self.advance(self.log.end_offset)
 
     def advance(self, safe_offset: int) -> None:
-        """Everything below `safe_offset` is safe: readers may see it."""
+        """Everything below `safe_offset` is safe: writers are answered, readers may see it."""
         if safe_offset <= self.high_watermark:
             return
         self.high_watermark = safe_offset
         self.producers.advance_high_watermark(safe_offset)
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            if entry[0] > safe_offset:
+                self._waiting.append(entry)
+            elif not entry[1].done():  # else its request was given up
+                entry[1].set_result(None)
         self.wake()
 
     # --- reading ----------------------------------------------------------------------------------

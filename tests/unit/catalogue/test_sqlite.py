@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,31 @@ async def test_a_full_disk_is_a_storage_error_and_passes(tmp_path: Path) -> None
     catalogue._connection.execute("PRAGMA max_page_count = 100000")
     await catalogue.put_topics([row("now-there-is-room")])
     assert [topic.name for topic, _ in (await catalogue.load()).topics] == ["now-there-is-room"]
+    await catalogue.close()
+
+
+class FailingSync(sqlite3.Connection):
+    """A connection whose disk fails at the moment of the sync."""
+
+    def execute(self, statement: str, *more: Any) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            problem = sqlite3.OperationalError("disk I/O error")
+            problem.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise problem
+        return super().execute(statement, *more)
+
+
+@scenario
+async def test_a_failed_sync_ends_the_process_and_is_never_tried_again(tmp_path: Path) -> None:
+    path, ends = tmp_path / "c.sqlite", []
+    await SqliteCatalogue.open(path).close()
+    connection = sqlite3.connect(
+        path, factory=FailingSync, isolation_level=None, check_same_thread=False
+    )
+    catalogue = SqliteCatalogue(connection, str(path), ends.append)
+    with pytest.raises(StorageError, match="disk I/O error"):
+        await catalogue.put_topics([row("orders")])
+    assert [str(end) for end in ends] == ["disk I/O error"]
     await catalogue.close()
 
 

@@ -10,7 +10,6 @@ from penstock.errors import (
     InvalidTimestamp,
     RecordListTooLarge,
     RecordTooLarge,
-    UnsupportedMessageFormat,
 )
 from penstock.machines.admission import admit
 from penstock.model import batch, compression
@@ -67,7 +66,7 @@ def test_a_cut_off_batch_is_corrupt(cut: int) -> None:
 def test_an_old_message_format_is_named_as_such(magic: int) -> None:
     records = one_batch()
     records[16] = magic
-    with pytest.raises(UnsupportedMessageFormat):
+    with pytest.raises(InvalidRecord, match="format"):
         admit(records, settings(), NOW)
 
 

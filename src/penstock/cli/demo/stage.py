@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
+from penstock.cli.connection import DEFAULT_BOOTSTRAP
 
 if TYPE_CHECKING:
     from penstock.cli.demo.broker import BrokerProcess
@@ -89,12 +94,16 @@ class Stage:
         return table
 
     def farewell(self, broker: BrokerProcess) -> None:
+        command = "penstock" if shutil.which("penstock") else os.path.relpath(sys.argv[0])
+        if broker.kafka != DEFAULT_BOOTSTRAP:
+            command = f"PENSTOCK_BOOTSTRAP={broker.kafka} {command}"
         words = Text.assemble(
             ("Still serving. ", "bold"),
-            "In another terminal, with PENSTOCK_BOOTSTRAP=",
-            broker.kafka,
-            ":\n\n  penstock topic list\n  penstock consume orders -n 5 --json\n"
-            "  echo hello | penstock produce orders\n  penstock bench\n\n"
+            "Try in another terminal:\n\n",
+            f"  {command} topic list\n",
+            f"  {command} consume orders -n 5 --json\n",
+            f"  echo hello | {command} produce orders\n",
+            f"  {command} bench\n\n",
             f"Health and metrics: http://{broker.http}/health  http://{broker.http}/metrics\n",
             ("Ctrl-C ends it.", "bold"),
         )

@@ -41,8 +41,11 @@ async def api_versions(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     return {
         "error_code": codes.NONE,
         "api_keys": _advertised,
+        # Version 3 cannot carry a lowest level of 0, so clients of it are told none (KAFKA-17011).
         "supported_features": [
-            {"name": name, "min_version": 0, "max_version": level} for name, level in _FEATURES
+            {"name": name, "min_version": 0, "max_version": level}
+            for name, level in _FEATURES
+            if ctx.api_version >= 4
         ],
         "finalized_features_epoch": 1,
         "finalized_features": [

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import AccessDenied, BrokerError, UnknownMember
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, error_code
+from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.services.group_views import DescribedGroup
 from penstock.services.groups import (
     Heartbeat,
@@ -49,6 +50,10 @@ def authorized_operations(request: Any) -> int:
 async def find_coordinator(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     """This broker coordinates every group and every transaction: it is alone."""
     key_type = getattr(request, "key_type", _GROUP_KEY)
+    # As with Kafka the topic exists from the first question on; tools look for it in the metadata.
+    await ctx.broker.topics.ensure_internal(
+        OFFSETS_TOPIC if key_type == _GROUP_KEY else TRANSACTIONS_TOPIC
+    )
     if ctx.api_version >= 4:
         return {"coordinators": [_coordinator(ctx, key_type, k) for k in request.coordinator_keys]}
     return _coordinator(ctx, key_type, request.key)

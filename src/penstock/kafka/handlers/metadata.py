@@ -25,16 +25,17 @@ from penstock.kafka.handlers.access import (
 )
 from penstock.model.quota import CONTROLLER_MUTATION_RATE
 from penstock.model.topic import Topic, check_topic_name
+from penstock.wire.kafka.codec import Shared
 
 Payload = dict[str, Any]
 
 
 @lru_cache(maxsize=1024)
-def _partition_rows(node_id: int, leader_epoch: int, count: int) -> Sequence[Payload]:
-    """The partitions of a topic. Alike for all topics of a size, so they are made once and shared:
-    a client that asks for everything must not cost a dict for each partition there is."""
+def _partition_rows(node_id: int, leader_epoch: int, count: int) -> Shared:
+    """The partitions of a topic. Alike for all topics of a size, so they are made and encoded once:
+    a client that asks for everything must not stop the loop for each partition there is."""
     only = (node_id,)
-    return tuple(
+    return Shared(
         {
             "error_code": 0,
             "partition_index": partition,

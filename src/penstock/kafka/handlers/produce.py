@@ -17,6 +17,7 @@ from penstock.errors import (
     BrokerError,
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopicName,
     RequestTimedOut,
     UnknownTopicId,
     UnsupportedCompression,
@@ -27,6 +28,7 @@ from penstock.machines.producers import NO_GUARD
 from penstock.model import compression
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, read_header
 from penstock.model.ids import TopicPartition
+from penstock.model.topic import is_internal
 from penstock.services.replica import Appended, Replica
 from penstock.wire.kafka import produce as wire
 from penstock.wire.kafka.produce import PartitionResult
@@ -64,7 +66,9 @@ async def produce(
         )
         for topic, targets in found
     ]
-    ctx.release()
+    # Counted before the next request may begin: a client that pipelines must feel its quota too.
+    throttle_ms = ctx.throttle("producer_byte_rate", len(body))
+    ctx.release(throttle_ms)
     if request.acks == 0:
         for _, rows in outcomes:
             for _, outcome in rows:
@@ -72,7 +76,6 @@ async def produce(
                     raise outcome  # closes the connection: the client has no other way to learn
         return None
     responses = await _when_safe(request.timeout_ms, outcomes)
-    throttle_ms = ctx.throttle("producer_byte_rate", len(body))
     return [wire.encode(ctx.api_version, responses, throttle_ms)]
 
 
@@ -87,6 +90,8 @@ async def _find(
             if known is None:
                 raise UnknownTopicId(f"no topic has the id {topic}")
             topic = known.name
+        if is_internal(topic):
+            raise InvalidTopicName(f"{topic} is the broker's own: clients may only read it")
         if not ctx.allow("Write", "Topic", topic):
             raise AccessDenied(f"may not write to {topic}", "topic")
         partitions = ctx.broker.partitions
@@ -121,6 +126,8 @@ async def _admit_transaction(
             if not header.attributes & TRANSACTIONAL_FLAG:
                 continue
             try:
+                if transactional_id is None:
+                    raise AccessDenied("transactional records need their id", "transactional_id")
                 guard = target.replica.producers.begin_verification(
                     header.producer_id,
                     header.producer_epoch,
@@ -137,7 +144,7 @@ async def _admit_transaction(
     if not guards:
         return answers
     verdicts = await ctx.broker.transactions.admit(
-        transactional_id or "",
+        transactional_id or "",  # guards are empty without one
         producer[0],
         producer[1],
         [TopicPartition(replica.topic, replica.partition) for replica in guards],

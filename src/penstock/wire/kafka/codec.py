@@ -4,14 +4,14 @@ Requests are read by kio's compiled readers into its dataclasses. Responses are 
 nested dicts by writers that are made once per version from the same dataclasses: a handler fills in
 the newest version's fields, and what an older version does not know is left out here, in one place.
 
-A missing key takes the schema's default, else zero, the empty string, the empty array, or null where
-the field may be null. Time spans and instants are written from integer milliseconds.
+A missing key takes the schema's default, else zero, the empty string, the empty array, or null
+where the field may be null. Time spans and instants are written from integer milliseconds.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -175,6 +175,20 @@ def _primitive_writer(kind: str, flexible: bool) -> tuple[Writer, Any]:
     raise AssertionError(f"kio has a new primitive type: {kind}")
 
 
+class Shared(tuple[Mapping[str, Any], ...]):
+    """An array that one answer holds many times over, such as the partitions of equal topics.
+
+    Its bytes are made once for each field of each version. Never change its items.
+    """
+
+    encoded: dict[Writer, bytes]
+
+    def __new__(cls, items: Iterable[Mapping[str, Any]]) -> Shared:
+        made = super().__new__(cls, items)
+        made.encoded = {}
+        return made
+
+
 def _array_writer(item: Writer, flexible: bool) -> Writer:
     def write_compact_array(out: bytearray, values: Any) -> None:
         if values is None:
@@ -192,7 +206,20 @@ def _array_writer(item: Writer, flexible: bool) -> Writer:
         for value in values:
             item(out, value)
 
-    return write_compact_array if flexible else write_array
+    write_plain = write_compact_array if flexible else write_array
+
+    def write(out: bytearray, values: Any) -> None:
+        if type(values) is not Shared:
+            write_plain(out, values)
+            return
+        encoded = values.encoded.get(write_plain)
+        if encoded is None:
+            piece = bytearray()
+            write_plain(piece, values)
+            encoded = values.encoded[write_plain] = bytes(piece)
+        out += encoded
+
+    return write
 
 
 def _nullable_struct(write_struct: Writer) -> Writer:
@@ -233,7 +260,7 @@ def _step(field: Field[Any], flexible: bool) -> _Step:
     if is_array:
         write, zero = _array_writer(write, flexible), ()
     if nullable:
-        zero = None if not (kind is UUID) else zero
+        zero = zero if kind is UUID else None
     return _Step(field.name, write, _default(field, zero), field.metadata.get("tag"))
 
 
