@@ -139,7 +139,9 @@ class Consumers:
         if not self.single_active:
             return
         rival, active = self._rival(), self.active
-        if active is None or rival is None:
+        if active is None or rival is None or _may_replace(active, rival):
             self.active = rival
-        elif active.unsettled == 0 and rival.priority > active.priority:
-            self.active = rival
+
+
+def _may_replace(active: Consumer, rival: Consumer) -> bool:
+    return active.unsettled == 0 and rival.priority > active.priority
