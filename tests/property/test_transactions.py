@@ -182,7 +182,14 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.complete()
             return self.ask(command, crash=crash)
 
-    @rule()
+    @rule(lose=st.booleans())
+    def power_loss(self, lose: bool) -> None:
+        """A completion at the end of the journal may be lost: nobody waits for it to be durable."""
+        last = self.journal[-1] if self.journal else None
+        if lose and last is not None and decode_value(last).status.label.startswith("Complete"):
+            self.journal.pop()
+        self.crash()
+
     def crash(self) -> None:
         """Everything volatile is gone; the journal and the logs are not."""
         self.transaction = Transaction("t")

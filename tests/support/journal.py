@@ -38,6 +38,7 @@ class MemoryJournal:
         *,
         producer: tuple[int, int] | None = None,
         base_sequence: int = -1,
+        wait: bool = True,
     ) -> None:
         if self.fail:
             raise StorageError("no space left on device")
@@ -52,6 +53,8 @@ class MemoryJournal:
         )
         self._write(partition, batch)
         self.appends += 1
+        if not wait:
+            return
         if self.gate is not None:
             await self.gate.wait()
         else:

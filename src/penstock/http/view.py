@@ -55,8 +55,7 @@ class BrokerView:
             "cluster_id": self.cluster.cluster_id,
             "node_id": self.cluster.node_id,
             "nodes": [
-                {"id": node.id, "host": node.host, "port": node.port}
-                for node in self.cluster.nodes
+                {"id": node.id, "host": node.host, "port": node.port} for node in self.cluster.nodes
             ],
             "topics": len(self.topics),
             "groups": self.group_count(),

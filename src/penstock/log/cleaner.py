@@ -17,13 +17,14 @@ of it is there; putting it in place is the log's (`SegmentList.swap`). For a thr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.errors import CorruptRecord
 from penstock.log import layout
 from penstock.log.batch_rewrite import empty_batch, rewrite_batch
-from penstock.log.offset_index import OffsetIndex
+from penstock.log.offset_index import MOST_RELATIVE_OFFSET, OffsetIndex
 from penstock.log.offset_map import DEFAULT_KEYS, OffsetMap
 from penstock.log.pace import Pace
 from penstock.log.rebuild import IndexBuilder
@@ -88,13 +89,14 @@ class Cleaner:
         last days before the values that it deletes are gone.
         """
         self._learn()
-        parts = [part for part in self._plan.parts if part.base_offset < self.end_offset]
+        todo = deque(part for part in self._plan.parts if part.base_offset < self.end_offset)
         transactions = SeenTransactions(self._plan.aborted)
-        for group in self._groups(parts):
+        while todo:
+            base_offset = todo[0].base_offset
             try:
-                cleaned = self._clean(group, transactions)
+                cleaned = self._clean(todo, transactions)
             except BaseException:
-                remove_unfinished(self._disk, self._plan.directory, group[0].base_offset)
+                remove_unfinished(self._disk, self._plan.directory, base_offset)
                 raise
             yield cleaned
 
@@ -145,41 +147,37 @@ class Cleaner:
 
     # --- the second pass --------------------------------------------------------------------------
 
-    def _groups(self, parts: Sequence[Part]) -> Iterator[list[Part]]:
-        """Neighbours that fit into one segment together."""
-        group: list[Part] = []
-        size = 0
-        for part in parts:
-            reach = part.next_base_offset - group[0].base_offset if group else 0
-            if group and (size + part.size > self._plan.segment_bytes or reach > 0x7FFFFFFF):
-                yield group
-                group, size = [], 0
-            group.append(part)
-            size += part.size
-        if group:
-            yield group
-
-    def _clean(self, group: Sequence[Part], transactions: SeenTransactions) -> Cleaned:
-        base_offset = group[0].base_offset
+    def _clean(self, todo: deque[Part], transactions: SeenTransactions) -> Cleaned:
+        """Write what stays of the first parts, as many as fit into one segment."""
+        base_offset = todo[0].base_offset
         stem = f"{self._plan.directory}/{layout.file_name(base_offset, '')}"
         transactions.kept = []
         path = stem + layout.LOG + layout.CLEANED
         self._disk.remove(path)
         file = self._disk.open(path, create=True)
+        done: list[Part] = []
         try:
             output = _Output(file, base_offset)
-            for part in group:
+            while todo and (not done or self._fits(todo[0], output, base_offset)):
+                part = todo.popleft()
                 for header, batch in self._batches(part):
                     kept = self._kept(header, batch, transactions)
                     if kept is not None:
                         output.add(kept)
+                done.append(part)
             output.flush()
             file.sync()
         finally:
             file.close()
         self._finish(stem, output, transactions.kept)
         largest_timestamp, largest_offset = output.times.last_entry() or (-1, base_offset)
-        return Cleaned(group, output.position, largest_timestamp, largest_offset)
+        return Cleaned(done, output.position, largest_timestamp, largest_offset)
+
+    def _fits(self, part: Part, output: _Output, base_offset: int) -> bool:
+        """Whether the part could go into the same segment even if all of it stays."""
+        if part.next_base_offset - base_offset > MOST_RELATIVE_OFFSET:
+            return False
+        return output.position + part.size <= self._plan.segment_bytes
 
     def _kept(
         self, header: BatchHeader, batch: memoryview, transactions: SeenTransactions

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 ENTRY_BYTES = 8
+MOST_RELATIVE_OFFSET = 0x7FFFFFFF
 _LITTLE = sys.byteorder == "little"
 
 
@@ -67,7 +68,7 @@ class OffsetIndex:
     def position_before(self, offset: int) -> int:
         """The largest known position that is not behind the batch holding `offset`."""
         # Clamped, because an offset far above the segment does not fit the array's type.
-        relative = min(offset - self.base_offset, 0x7FFFFFFF)
+        relative = min(offset - self.base_offset, MOST_RELATIVE_OFFSET)
         at = bisect_right(self._offsets, relative)
         return self._positions[at - 1] if at else 0
 

@@ -174,7 +174,7 @@ class PartitionRecovery:
                 position=position,
                 end=size,
                 next_offset=base,
-                limit_offset=limit,
+                limit_offset=base + (1 << 31) if limit is None else limit,
                 step_over_damage=self._page_cache_survived,
             )
             for at, header in scan:

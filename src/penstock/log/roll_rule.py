@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 
-from penstock.log.segment import MOST_RELATIVE_OFFSET, Segment
+from penstock.log.offset_index import MOST_RELATIVE_OFFSET
+from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.time_index import ENTRY_BYTES
 from penstock.model.batch import BatchHeader

@@ -33,7 +33,7 @@ class Scan:
         position: int,
         end: int,
         next_offset: int,
-        limit_offset: int | None = None,
+        limit_offset: int = 1 << 63,
         step_over_damage: bool = False,
     ) -> None:
         self._file = file
@@ -85,7 +85,7 @@ class Scan:
             or header.last_offset_delta < 0
             or header.base_offset < next_offset
             or position + header.size > self._end
-            or (self._limit_offset is not None and header.last_offset >= self._limit_offset)
+            or header.last_offset >= self._limit_offset
         ):
             return None
         return header

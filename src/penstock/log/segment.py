@@ -24,9 +24,6 @@ from penstock.model.batch import LENGTH_PREFIX_BYTES, BatchHeader
 from penstock.model.ids import NO_TIMESTAMP
 from penstock.runtime.disk import Disk, File
 
-MOST_RELATIVE_OFFSET = 0x7FFFFFFF
-MOST_POSITION = 0x7FFFFFFF
-
 
 class Segment:
     """One file of batches and its indexes."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from penstock.errors import BrokerError
+from penstock.errors import CorruptRecord
 from penstock.log import compaction, layout, recovery, retention
 from penstock.log.compaction import Dirt
 from penstock.log.partition_log import PartitionLog
@@ -53,7 +53,10 @@ class Upkeep:
         self._settings_of = settings_of
         self._keep = keep
         self._due: list[tuple[int, str]] = []
-        self.failures: list[tuple[TopicPartition, str]] = []  # of the last run, for people to see
+        # For people to see: logs that are damaged and not compacted any more, and what else failed
+        # in the last run and will be tried again.
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.failures: dict[TopicPartition, str] = {}
         self.compacted_bytes = 0
         self.dropped_segments = 0
 
@@ -103,7 +106,7 @@ class Upkeep:
         candidates: list[tuple[float, TopicPartition, Dirt]] = []
         for key in self._store.partitions():
             settings = self._settings_of(key.topic)
-            if settings is None or not settings.compacts:
+            if settings is None or not settings.compacts or key in self.uncleanable:
                 continue
             if not await self._may_need(key, settings, _may_be_dirty):
                 continue
@@ -138,9 +141,12 @@ class Upkeep:
                 self._store.clock.now_ms(),
                 self._store.executor,
             )
-        except (BrokerError, OSError) as failure:
-            # Damage, a full disk, or the topic was deleted meanwhile: the log is as it was.
-            self.failures.append((key, str(failure)))
+        except CorruptRecord as damage:
+            self.uncleanable[key] = str(damage)
+            return False
+        except OSError as failure:
+            # A full disk, or the topic was deleted meanwhile: the log is as it was.
+            self.failures[key] = str(failure)
             return False
         self.compacted_bytes += dirt.clean_bytes + dirt.dirty_bytes
         self._store.checkpoints.cleaned[key] = end_offset

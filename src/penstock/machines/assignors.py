@@ -58,15 +58,16 @@ def uniform(members: Members, counts: PartitionCounts) -> dict[str, Assignment]:
         return {}
     held = _kept(members, counts)
     taken = {partition for partitions in held.values() for partition in partitions}
+    read = dict.fromkeys(topic_id for m in members.values() for topic_id in m.topic_ids)
     free = [
         (topic_id, index)
-        for topic_id, count in counts.items()
-        for index in range(count)
+        for topic_id in counts
+        if topic_id in read
+        for index in range(counts[topic_id])
         if (topic_id, index) not in taken
     ]
-    subscriptions = {frozenset(member.topic_ids) for member in members.values()}
-    if len(subscriptions) == 1:
-        _share_evenly(held, free if next(iter(members.values())).topic_ids else [])
+    if all(len(member.topic_ids) == len(read) for member in members.values()):
+        _share_evenly(held, free)
     else:
         _share_by_load(held, free, members)
     return {member_id: as_assignment(partitions) for member_id, partitions in held.items()}
@@ -125,8 +126,7 @@ def _share_by_load(
         for topic_id in members[member_id].topic_ids:
             readers.setdefault(topic_id, []).append(member_id)
     # Topics with few readers first: the others can still go elsewhere.
-    wanted = [partition for partition in free if partition[0] in readers]
-    for partition in sorted(wanted, key=lambda p: len(readers[p[0]])):
+    for partition in sorted(free, key=lambda p: len(readers[p[0]])):
         least = min(readers[partition[0]], key=lambda m: len(held[m]))
         held[least].append(partition)
     moved = True

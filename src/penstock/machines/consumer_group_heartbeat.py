@@ -100,7 +100,9 @@ def decide(
     move_member(draft, command.member_id, command.owned)
     current = draft.state.current(command.member_id)
     draft.arm(TimerKind.SESSION, limits.session_timeout_ms, command.member_id)
-    show = command.is_full or current.assigned != before.assigned
+    # A member that says it owns something else may have missed an answer: it is told again.
+    is_off = command.owned is not None and command.owned != current.assigned
+    show = command.is_full or is_off or current.assigned != before.assigned
     reply = HeartbeatReply(
         command.member_id,
         current.member_epoch,

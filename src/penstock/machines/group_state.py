@@ -371,12 +371,11 @@ class Group:
         }
 
     def _restored(self, stored: StoredMember, group: StoredGroup) -> Member:
-        """The member as stored, with what only memory knows of it if it is here already."""
+        """The member as stored, with the other protocols it offered if memory knows them."""
         here = self.members.get(stored.member_id)
-        if here is not None:
-            return here._replace(
-                assignment=stored.assignment, awaits_join=False, awaits_sync=False, is_new=False
-            )
+        protocols: tuple[tuple[str, bytes], ...] = ((group.protocol or "", stored.subscription),)
+        if here is not None and here.metadata(group.protocol) == stored.subscription:
+            protocols = here.protocols
         return Member(
             stored.member_id,
             stored.instance_id,
@@ -384,6 +383,6 @@ class Group:
             stored.client_host,
             stored.session_timeout_ms,
             stored.rebalance_timeout_ms,
-            ((group.protocol or "", stored.subscription),),
+            protocols,
             stored.assignment,
         )

@@ -153,7 +153,9 @@ def check_header(header: BatchHeader, available: int, where: str, position: int)
         raise CorruptRecord(f"{where}: magic byte {header.magic} at {position}")
     size = header.length + LENGTH_PREFIX_BYTES
     if size < HEADER_BYTES or size > available:
-        raise CorruptRecord(f"{where}: a batch of {size} bytes at {position}, {available} are there")
+        raise CorruptRecord(
+            f"{where}: a batch of {size} bytes at {position}, {available} are there"
+        )
     if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise CorruptRecord(
             f"{where}: {header.record_count} records over {header.last_offset_delta + 1} offsets "
@@ -177,7 +179,9 @@ def whole_batches(buffer: bytes | bytearray | memoryview, start: int = 0) -> Ite
         start += header.length + LENGTH_PREFIX_BYTES
 
 
-def crc_is_right(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
+def crc_is_right(
+    buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader
+) -> bool:
     """Whether the checksum of the whole batch at `position` matches its bytes."""
     view = memoryview(buffer)
     return crc32c(view[position + ATTRIBUTES_AT : position + header.size]) == header.crc

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import GroupIdNotFound, InvalidGroupId
+from penstock.errors import GroupIdNotFound, InvalidGroupId, UnsupportedVersion
 from penstock.machines import (
     consumer_group_classic,
     consumer_group_heartbeat,
@@ -88,6 +88,8 @@ class ConsumerGroupVerbs:
         """One step of a member: it joins, changes, reconciles or leaves."""
         if not group_id:
             raise InvalidGroupId("a group needs a name")
+        if not self._config.enabled:
+            raise UnsupportedVersion("group.coordinator.rebalance.protocols leaves out consumer")
         reply: HeartbeatReply = await self._change(group_id, command)
         return reply
 

@@ -29,6 +29,7 @@ class ConsumerGroupsConfig:
 
     limits: ConsumerGroupLimits = field(default_factory=ConsumerGroupLimits)
     migration: Migration = "bidirectional"
+    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class GroupsConfig:
                     assignors=config.group_consumer_assignors,
                 ),
                 cast(Migration, config.group_consumer_migration_policy),
+                "consumer" in config.group_coordinator_rebalance_protocols,
             ),
             OffsetLimits(
                 max_metadata_bytes=config.offset_metadata_max_bytes,

@@ -67,8 +67,13 @@ class Journal:
         *,
         producer: tuple[int, int] | None = None,
         base_sequence: int = -1,
+        wait: bool = True,
     ) -> None:
-        """Write the records as one batch; returns when they are durable."""
+        """Write the records as one batch; returns when they are durable.
+
+        Without `wait` it returns when they are written. They are durable before, or together with,
+        anything that is written to the partition after them.
+        """
         await self.ensure()
         replica = await self._partitions.replica(self.topic, partition)
         now_ms = self._clock.now_ms()
@@ -82,7 +87,8 @@ class Journal:
             transactional=producer is not None,
         )
         appended = replica.append_own(batch, now_ms)
-        await replica.safe(appended.end_offset)
+        if wait:
+            await replica.safe(appended.end_offset)
 
     async def replay(self, partition: int) -> AsyncIterator[ReplayedBatch]:
         """Everything the partition holds, oldest first."""

@@ -39,8 +39,13 @@ class StateLog(Protocol):
     def partition_for(self, key: str) -> int: ...
 
     async def append(
-        self, partition: int, records: Sequence[tuple[bytes, bytes | None]]
-    ) -> None: ...
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        *,
+        wait: bool = True,
+    ) -> None:
+        """Returns when the records are durable; without `wait`, when they are written."""
 
     def replay(self, partition: int) -> AsyncIterator[ReplayedRecords]: ...
 
@@ -105,15 +110,21 @@ class TransactionStore:
             if transaction.state is not None
         ]
 
-    async def keep(self, transaction: Transaction, records: Sequence[TransactionRecord]) -> None:
-        """Make the records durable, then apply them."""
+    async def keep(
+        self, transaction: Transaction, records: Sequence[TransactionRecord], *, wait: bool
+    ) -> None:
+        """Make the records durable, then apply them.
+
+        Without `wait` they are only written first. Whatever follows for this transactional id goes
+        to the same partition of the journal, so nothing of it can be durable without them.
+        """
         name = transaction.transactional_id
         key = encode_key(name)
         rows = [
             (key, None if isinstance(record, TransactionForgotten) else encode_value(record))
             for record in records
         ]
-        await self._journal.append(self._journal.partition_for(name), rows)
+        await self._journal.append(self._journal.partition_for(name), rows, wait=wait)
         for record in records:
             transaction.apply(record)
         self._file(transaction)

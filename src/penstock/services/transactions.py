@@ -323,8 +323,10 @@ class Transactions:
         except ConcurrentTransactions as busy:
             return Verdict(reply=busy), self._completions.get(transactional_id)
         if verdict.records:
+            # A completion that is lost in a crash is only done again: the markers are safe.
+            wait = not isinstance(command, CompleteTransaction)
             try:
-                await self._store.keep(transaction, verdict.records)
+                await self._store.keep(transaction, verdict.records, wait=wait)
             except StorageError as failure:
                 # Clients know what to do with a coordinator that is not there: ask again.
                 raise CoordinatorNotAvailable(f"the transaction was not kept: {failure}") from None

@@ -16,9 +16,7 @@ BROKER_ERRORS = [
     if issubclass(kind, errors.BrokerError) and kind is not errors.BrokerError
 ]
 CONSTANTS = {
-    name: value
-    for name, value in vars(codes).items()
-    if name.isupper() and isinstance(value, int)
+    name: value for name, value in vars(codes).items() if name.isupper() and isinstance(value, int)
 }
 
 

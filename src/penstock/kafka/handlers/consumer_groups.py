@@ -62,7 +62,7 @@ def _owned(topics: Any) -> dict[uuid.UUID, tuple[int, ...]] | None:
         if topic.topic_id is None or topic.topic_id in owned:
             raise InvalidRequest("each topic is named once, by its id")
         if topic.partitions:
-            owned[topic.topic_id] = tuple(topic.partitions)
+            owned[topic.topic_id] = tuple(sorted(topic.partitions))
     return owned
 
 

@@ -1,0 +1,269 @@
+"""Throughput, latency, start time and memory of the Kafka door, beside its peers, in one run.
+
+    python -m benchmarks [--quick] [--rounds N] [--only throughput,latency,start,memory] [--write]
+
+Peers take turns within each round, so that a noisy machine is noisy for all of them; a ratio is the
+median over the rounds of ours by theirs in the same round. `--write` puts figures and plots into
+docs/benchmarks.md and docs/benchmarks/. The bars are those of the design: see BARS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import chart, peers
+from benchmarks.peers import Running, Unavailable
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+Peer = Callable[[], contextlib.AbstractContextManager[Running]]
+PEERS: dict[str, Peer] = {
+    "penstock, fsync": peers.penstock,
+    "penstock, os": lambda: peers.penstock("--durability", "os"),
+    "librdkafka mock (ceiling)": peers.mock,
+    "Apache Kafka, flush.messages=1": lambda: peers.apache_kafka(flush_every_message=True),
+    "Apache Kafka, default": peers.apache_kafka,
+}
+OURS, CEILING = "penstock, fsync", "librdkafka mock (ceiling)"
+BARS = {
+    "produce, by the mock": 0.5,
+    "consume, by the mock": 0.8,
+    "p50 ms": 2.0,
+    "p99 ms": 5.0,
+    "start, seconds": 0.5,
+    "start with 1,000 partitions, seconds": 1.0,
+    "idle memory, MB": 60.0,
+}
+
+Figures = dict[str, list[dict[str, Any]]]
+
+
+def say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def load(what: str, bootstrap: str, *arguments: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load", what, bootstrap, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=ROOT,
+    )
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def each_peer(figures: Figures, measure: Callable[[Running], dict[str, Any]]) -> None:
+    """One round: every peer that can be had, one after the other."""
+    for name, start in PEERS.items():
+        try:
+            with start() as running:
+                result = measure(running)
+        except Unavailable as reason:
+            say(f"  {name}: left out, {reason}")
+            continue
+        figures.setdefault(name, []).append(result)
+        shown = "  ".join(f"{key} {value:,.2f}" for key, value in result.items())
+        say(f"  {name}: {shown}")
+
+
+def throughput(count: int, rounds: int) -> Figures:
+    figures: Figures = {}
+
+    def measure(running: Running) -> dict[str, Any]:
+        load("produce", running.bootstrap, "--count", count // 10, "--topic", "warm")
+        written = load("produce", running.bootstrap, "--count", count)
+        read = load("consume", running.bootstrap, "--count", count)
+        return {
+            "produce": written["per_second"],
+            "consume": read["per_second"],
+            "failed": written["failed"] + read["failed"],
+        }
+
+    for number in range(rounds):
+        say(f"throughput, round {number + 1} of {rounds}: messages a second, 100 B, acks=all")
+        each_peer(figures, measure)
+    return figures
+
+
+def latency(seconds: float, rounds: int) -> Figures:
+    figures: Figures = {}
+
+    def measure(running: Running) -> dict[str, Any]:
+        result = load("latency", running.bootstrap, "--seconds", seconds)
+        return {"p50": result["p50_ms"], "p99": result["p99_ms"], "failed": result["failed"]}
+
+    for number in range(rounds):
+        say(f"latency, round {number + 1} of {rounds}: ms end to end, 1,000 messages a second")
+        each_peer(figures, measure)
+    return figures
+
+
+def resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+def start_and_memory(rounds: int) -> Figures:
+    figures: Figures = {}
+
+    def measure(running: Running) -> dict[str, Any]:
+        time.sleep(2)
+        return {"start": running.ready_seconds, "memory": resident_mb(running.pid)}
+
+    for number in range(rounds):
+        say(f"start and idle memory, round {number + 1} of {rounds}: seconds, MB")
+        each_peer(figures, measure)
+    return figures
+
+
+def restart_with_partitions(count: int) -> float:
+    """Seconds to ready after a clean stop with so many partitions that hold data."""
+    import tempfile
+
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=Path.cwd()) as directory:
+        data = Path(directory)
+        with peers.penstock(data=data) as running:
+            admin = AdminClient({"bootstrap.servers": running.bootstrap})
+            for future in admin.create_topics([NewTopic("many", count)]).values():
+                future.result(60)
+            producer = Producer({"bootstrap.servers": running.bootstrap, "log_level": 0})
+            for partition in range(count):
+                producer.produce("many", b"x", partition=partition)
+            assert producer.flush(120) == 0
+        with peers.penstock(data=data) as running:
+            return running.ready_seconds
+
+
+def median(figures: Figures, name: str, key: str) -> float | None:
+    rows = figures.get(name)
+    return statistics.median(row[key] for row in rows) if rows else None
+
+
+def ratio(figures: Figures, key: str, ours: str, theirs: str) -> float | None:
+    """The median over rounds of ours by theirs in the same round."""
+    pairs = list(zip(figures.get(ours, []), figures.get(theirs, []), strict=False))
+    return statistics.median(a[key] / b[key] for a, b in pairs) if pairs else None
+
+
+def verdicts(results: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
+    """(what, figure, bar, met) for every bar of the design that was measured."""
+    rows: list[tuple[str, float, float, bool]] = []
+
+    def add(what: str, figure: float | None, *, at_least: bool = False) -> None:
+        if figure is not None:
+            bar = BARS[what]
+            rows.append((what, figure, bar, figure >= bar if at_least else figure <= bar))
+
+    speed = results.get("throughput", {})
+    add("produce, by the mock", ratio(speed, "produce", OURS, CEILING), at_least=True)
+    add("consume, by the mock", ratio(speed, "consume", OURS, CEILING), at_least=True)
+    add("p50 ms", median(results.get("latency", {}), OURS, "p50"))
+    add("p99 ms", median(results.get("latency", {}), OURS, "p99"))
+    idle = results.get("start", {})
+    add("start, seconds", median(idle, OURS, "start"))
+    add("start with 1,000 partitions, seconds", results.get("restart"))
+    add("idle memory, MB", median(idle, OURS, "memory"))
+    return rows
+
+
+def report(results: dict[str, Any]) -> str:
+    lines = ["| bar of the design | measured | bar | |", "|---|---|---|---|"]
+    for what, figure, bar, met in verdicts(results):
+        lines.append(f"| {what} | {figure:.2f} | {bar:g} | {'met' if met else '**missed**'} |")
+    for key, title, columns in (
+        ("throughput", "messages a second, 100 B, acks=all", ("produce", "consume")),
+        ("latency", "end to end at 1,000 messages a second, ms", ("p50", "p99")),
+        ("start", "start in seconds, idle memory in MB", ("start", "memory")),
+    ):
+        figures = results.get(key)
+        if not figures:
+            continue
+        lines += ["", f"| {title} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+        for name in figures:
+            cells = [median(figures, name, column) or 0.0 for column in columns]
+            lines.append(f"| {name} | " + " | ".join(_number(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def write_docs(results: dict[str, Any], table: str, command: str) -> None:
+    """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
+    for key, column, title, lower in (
+        ("throughput", "produce", "Produce, messages/s", False),
+        ("throughput", "consume", "Consume, messages/s", False),
+        ("latency", "p99", "End-to-end latency p99, ms", True),
+    ):
+        figures = results.get(key)
+        if figures:
+            values = [(name, median(figures, name, column) or 0.0) for name in figures]
+            chart.bars(
+                DOCS / "benchmarks" / f"kafka-{column}.svg",
+                title,
+                [(name, value, _number(value)) for name, value in values],
+                lower_is_better=lower,
+            )
+    page = DOCS / "benchmarks.md"
+    before, _, rest = page.read_text().partition("<!-- kafka: begin -->")
+    _, _, after = rest.partition("<!-- kafka: end -->")
+    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    page.write_text(
+        f"{before}<!-- kafka: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:\n\n"
+        f"{table}<!-- kafka: end -->{after}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="throughput,latency,start,restart")
+    parser.add_argument("--without-apache", action="store_true", help="leave Apache Kafka out")
+    parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
+    given = parser.parse_args()
+    if given.without_apache:
+        for name in [name for name in PEERS if name.startswith("Apache")]:
+            del PEERS[name]
+    rounds = 1 if given.quick else given.rounds
+    count = 200_000 if given.quick else 2_000_000
+    wanted = given.only.split(",")
+    results: dict[str, Any] = {}
+    if "throughput" in wanted:
+        results["throughput"] = throughput(count, rounds)
+    if "latency" in wanted:
+        results["latency"] = latency(3 if given.quick else 10, rounds)
+    if "start" in wanted:
+        results["start"] = start_and_memory(rounds)
+    if "restart" in wanted:
+        results["restart"] = restart_with_partitions(1000)
+    table = report(results)
+    sys.stdout.write(table)
+    if given.write:
+        write_docs(results, table, "make bench")
+    return 0 if all(met for *_, met in verdicts(results)) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
