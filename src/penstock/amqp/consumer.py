@@ -62,9 +62,10 @@ class Consumer:
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 while not self.is_stopped:
-                    await self.subscription.ready()
                     await channel.connection.drained()
                     await channel.room()
+                    # What `ready` found is kept for us until `try_take`, so nothing waits between.
+                    await self.subscription.ready()
                     self._deliver()
             except SubscriptionEnded:
                 if not self.is_stopped:
@@ -74,9 +75,7 @@ class Consumer:
 
     def _deliver(self) -> None:
         channel, subscription = self._channel, self.subscription
-        limit = min(BATCH_MESSAGES, channel.free_room)
-        if limit <= 0 or self.is_stopped:
-            return
+        limit = 0 if self.is_stopped else max(0, min(BATCH_MESSAGES, channel.free_room))
         deliveries = subscription.try_take(limit, BATCH_BYTES)
         if not deliveries:
             return
