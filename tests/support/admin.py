@@ -115,7 +115,6 @@ async def admin(
         config=config,
         clock=clock,
         cluster=picture,
-        catalogue=catalogue,
         topics=topics,
         partitions=Partitions(topics, store, flusher, clock, store.leader_epoch),
         groups=nothing,
