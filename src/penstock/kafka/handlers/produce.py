@@ -24,12 +24,11 @@ from penstock.errors import (
 )
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import NONE, error_code
-from penstock.machines.producers import NO_GUARD
 from penstock.model import compression
 from penstock.model.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, read_header
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import is_internal
-from penstock.services.replica import Appended, Replica
+from penstock.services.replica import NO_GUARD, Appended, Replica
 from penstock.wire.kafka import produce as wire
 from penstock.wire.kafka.produce import PartitionResult
 
