@@ -57,7 +57,6 @@ from penstock.wire.kafka import codec
 log = logging.getLogger("penstock")
 
 
-
 class Broker:
     """One broker: open it, use its services, close it."""
 
@@ -145,11 +144,7 @@ class Broker:
             ProducerIds(self.catalogue),
             clock,
             coordinator_epoch=self.store.leader_epoch,
-            limits=TransactionLimits(
-                max_timeout_ms=config.transaction_max_timeout_ms,
-                id_expiration_ms=config.transactional_id_expiration_ms,
-                verify_partitions=config.transaction_partition_verification_enable,
-            ),
+            limits=TransactionLimits.of(configs.config),
         )
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
@@ -168,6 +163,7 @@ class Broker:
 
     def _config_changed(self, config: BrokerConfig) -> None:
         self.services.config = config
+        self.services.transactions.limits = TransactionLimits.of(config)
 
     async def _load_state(self) -> None:
         await self.services.groups.load()
