@@ -28,6 +28,7 @@ from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
 from penstock.config import BrokerConfig
 from penstock.errors import BrokerError, StorageError
 from penstock.kafka.context import BrokerServices
+from penstock.kafka.dispatch import api_name
 from penstock.kafka.fetch_sessions import FetchSessions
 from penstock.kafka.server import KafkaServer
 from penstock.log.flusher import Flusher
@@ -38,13 +39,14 @@ from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_tex
 from penstock.options.option import Address
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import OsDisk
-from penstock.runtime.loop_delay import LoopDelay
+from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
 from penstock.services.groups import Groups
 from penstock.services.journal import Journal
+from penstock.services.log_upkeep import keep_logs
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.quotas import Quotas
@@ -54,8 +56,6 @@ from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
 
-_CHECKPOINT_SECONDS = 10.0
-
 
 class Broker:
     """One broker: open it, use its services, close it."""
@@ -64,12 +64,14 @@ class Broker:
         self.config = config
         self.clock = SystemClock()
         self.supervisor = Supervisor(self._fatal)
-        self.loop_delay = LoopDelay()
+        self.loop_delays = Histogram()
         self.flush_times = Histogram()
         self.disk = MemoryDisk() if config.memory else OsDisk(config.data)
-        self.store = LogStore(self.disk, self.clock)
+        self.store = LogStore(self.disk, self.clock, most_open_files=config.log_open_files_max)
         self.flusher = Flusher(
-            on_fatal=self._fatal, on_round=lambda seconds, _: self.flush_times.observe(seconds)
+            on_fatal=self._fatal,
+            on_round=lambda seconds, _: self.flush_times.observe(seconds),
+            threads=config.log_flush_threads,
         )
         self.catalogue: SqliteCatalogue
         self.services: BrokerServices
@@ -142,11 +144,7 @@ class Broker:
             ProducerIds(self.catalogue),
             clock,
             coordinator_epoch=self.store.leader_epoch,
-            limits=TransactionLimits(
-                max_timeout_ms=config.transaction_max_timeout_ms,
-                id_expiration_ms=config.transactional_id_expiration_ms,
-                verify_partitions=config.transaction_partition_verification_enable,
-            ),
+            limits=TransactionLimits.of(configs.config),
         )
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
@@ -154,7 +152,6 @@ class Broker:
             config=configs.config,
             clock=clock,
             cluster=cluster,
-            catalogue=self.catalogue,
             topics=topics,
             partitions=partitions,
             groups=groups,
@@ -166,6 +163,7 @@ class Broker:
 
     def _config_changed(self, config: BrokerConfig) -> None:
         self.services.config = config
+        self.services.transactions.limits = TransactionLimits.of(config)
 
     async def _load_state(self) -> None:
         await self.services.groups.load()
@@ -191,8 +189,9 @@ class Broker:
                 partitions=self.services.partitions,
                 groups=self.services.groups,
                 kafka=self.kafka,
+                api_name=api_name,
                 flush_histogram=self.flush_times,
-                loop_delay=self.loop_delay.histogram,
+                loop_delay=self.loop_delays,
                 disk_free_bytes=lambda: None if config.memory else self.disk.free_bytes(),
                 is_ready=lambda: self.is_ready,
             )
@@ -202,7 +201,7 @@ class Broker:
     def _start_upkeep(self) -> None:
         config, services = self.config, self.services
         every = self.supervisor.every
-        self.supervisor.start("loop delay", self.loop_delay.run())
+        self.supervisor.start("loop delay", watch_loop_delay(self.loop_delays.observe))
 
         async def expire_producers() -> None:
             services.partitions.expire_producers(config.producer_id_expiration_ms)
@@ -215,7 +214,13 @@ class Broker:
             "producer expiry",
             expire_producers,
         )
-        every(_CHECKPOINT_SECONDS, "checkpoint", checkpoint, (StorageError, OSError))
+        every(
+            config.log_flush_offset_checkpoint_interval_ms / 1000,
+            "checkpoint",
+            checkpoint,
+            (StorageError, OSError),
+        )
+        keep_logs(self.supervisor, config, self.store, services.topics, services.partitions)
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
             "transaction time-outs",

@@ -48,8 +48,7 @@ async def write_until_full(log: PartitionLog, flusher: Flusher, size: int) -> in
     for acknowledged in range(SIZE):
         try:
             append(log, make_batch([b"x" * size]))
-        except StorageError as failure:
-            assert "orders-0" in str(failure)
+        except StorageError:
             return acknowledged
         await flusher.synced(log)
     raise AssertionError("the disk was never full")

@@ -239,8 +239,9 @@ def test_a_compaction_that_dies_half_way_has_either_happened_or_not(
         store, writer = await write(disk)
         before = disk.changes
         await compact(store, writer, NOW_MS)
+        changes = disk.changes - before
         await store.close(clean=False)
-        return disk.changes - before
+        return changes
 
     async def check() -> None:
         changes = await changes_of_a_compaction()

@@ -60,9 +60,12 @@ NODE = 1
 class Admin:
     """One broker's services, and a client of them."""
 
-    def __init__(self, services: BrokerServices, clock: ManualClock) -> None:
+    def __init__(
+        self, services: BrokerServices, clock: ManualClock, catalogue: SqliteCatalogue
+    ) -> None:
         self.services = services
         self.clock = clock
+        self.catalogue = catalogue
         self.topics = services.topics
         self.configs = services.configs
         self.quotas = services.quotas
@@ -115,7 +118,6 @@ async def admin(
         config=config,
         clock=clock,
         cluster=picture,
-        catalogue=catalogue,
         topics=topics,
         partitions=Partitions(topics, store, flusher, clock, store.leader_epoch),
         groups=nothing,
@@ -125,7 +127,7 @@ async def admin(
         sessions=nothing,
     )
     try:
-        yield Admin(services, clock)
+        yield Admin(services, clock, catalogue)
     finally:
         await flusher.close()
         await store.close()

@@ -146,6 +146,9 @@ class SqliteCatalogue:
         ids = [(group_id,) for group_id in group_ids]
         await self.do(_each("DELETE FROM consumer_groups WHERE group_id = ?", ids))
 
+    async def keep_groups(self, group_ids: Collection[str]) -> None:
+        await self._do(_each(_KEEP_GROUPS, [(json.dumps(list(group_ids)),)]))
+
     async def close(self) -> None:
         if self._writer is None:
             self._connection.close()
@@ -274,7 +277,18 @@ _SHOW_TOPIC = """
                       cleanup_policy = ? WHERE topic_id = ?
 """
 _PUT_GROUP = """
-    INSERT OR REPLACE INTO consumer_groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO consumer_groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (group_id) DO UPDATE SET
+        coordinator_id = excluded.coordinator_id,
+        state = excluded.state,
+        protocol_type = excluded.protocol_type,
+        generation_id = excluded.generation_id,
+        leader_id = excluded.leader_id,
+        created_at = min(created_at, excluded.created_at),
+        last_heartbeat = coalesce(excluded.last_heartbeat, last_heartbeat)
+"""
+_KEEP_GROUPS = """
+    DELETE FROM consumer_groups WHERE group_id NOT IN (SELECT value FROM json_each(?))
 """
 _PUT_CONFIG = "INSERT OR REPLACE INTO resource_configs VALUES (?, ?, ?)"
 _DELETE_CONFIG = "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?"

@@ -10,7 +10,6 @@ from typing import Any
 
 import uvicorn
 
-
 logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its comings and goings are ours
 
 

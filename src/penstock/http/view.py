@@ -4,16 +4,15 @@ unless one topic is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock import __version__
 from penstock.errors import GroupIdNotFound
-from penstock.kafka.dispatch import APIS
-from penstock.kafka.server import KafkaServer
 from penstock.model.cluster import Cluster
 from penstock.model.histogram import Histogram
+from penstock.model.kafka_stats import KafkaStats
 from penstock.model.offsets_topic import CommittedOffset
 from penstock.model.topic import topic_id_text
 from penstock.services.groups import Groups
@@ -21,6 +20,16 @@ from penstock.services.partitions import Partitions
 from penstock.services.topics import Topics
 
 Lag = tuple[str, str, int, int, int]  # group, topic, partition, committed offset, lag (-1 unknown)
+
+
+class KafkaDoor(Protocol):
+    """What is shown of the Kafka door."""
+
+    @property
+    def stats(self) -> KafkaStats: ...
+
+    @property
+    def connections(self) -> Sized: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,7 +40,8 @@ class BrokerView:
     topics: Topics
     partitions: Partitions
     groups: Groups
-    kafka: KafkaServer | None
+    kafka: KafkaDoor | None
+    api_name: Callable[[int], str]
     flush_histogram: Histogram
     loop_delay: Histogram
     disk_free_bytes: Callable[[], int | None]
@@ -39,10 +49,6 @@ class BrokerView:
 
     def not_ready_because(self) -> str:
         return "" if self.is_ready() else "the broker is starting or stopping"
-
-    def api_name(self, key: int) -> str:
-        api = APIS.get(key)
-        return api.name if api is not None else str(key)
 
     def log_bytes(self) -> int:
         return sum(replica.log.size_bytes for replica in self.partitions)

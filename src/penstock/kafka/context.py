@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.catalogue.catalogue import Catalogue
     from penstock.config import BrokerConfig
     from penstock.kafka.fetch_sessions import FetchSessions
     from penstock.model.cluster import Cluster
@@ -29,7 +28,6 @@ class BrokerServices:
     config: BrokerConfig
     clock: Clock
     cluster: Cluster
-    catalogue: Catalogue
     topics: Topics
     partitions: Partitions
     groups: Groups

@@ -109,6 +109,11 @@ api_versions.advertise((row.key, row.min_version, row.max_version) for row in _R
 _FLEXIBLE_FROM = {PRODUCE: 9, FETCH: 12}
 
 
+def api_name(key: int) -> str:
+    """The name of an API, for people; its number if we do not serve it."""
+    return APIS[key].name if key in APIS else str(key)
+
+
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether a version has tag sections (KIP-482), in its header too."""
     first = _FLEXIBLE_FROM.get(api_key)

@@ -10,7 +10,7 @@ import time
 from penstock.errors import MalformedRequest
 from penstock.kafka.connection import Connection
 from penstock.kafka.context import BrokerServices
-from penstock.kafka.stats import KafkaStats
+from penstock.model.kafka_stats import KafkaStats
 from penstock.wire.kafka import framing
 
 log = logging.getLogger("penstock.kafka")

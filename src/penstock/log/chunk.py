@@ -56,46 +56,55 @@ def pick(view: memoryview, offset: int, max_bytes: int, upper_offset: int, min_o
 
     At least one when `min_one`. `view` begins at a batch at or before the wanted one.
     """
+    start, missing, damaged = _skip(view, offset)
+    if missing or damaged:
+        return Picked(start, start, offset, offset, 0, 0, missing, damaged)
     unpack, crc_of = _WALK.unpack_from, crc32c
-    at, end = 0, len(view)
-    start = -1
-    first = next_offset = offset
-    count = records = missing = 0
-    damaged = ""
+    end = len(view)
+    last_header = end - HEADER_BYTES
+    limit = min(end, start + max_bytes)
+    at = start
+    first = base = offset
+    delta = -1
+    count = records = 0
     while True:
-        if end - at < HEADER_BYTES:
+        if at > last_header:
             missing = HEADER_BYTES
             break
-        base, length, magic, crc, delta, record_count = unpack(view, at)
-        if magic != 2 or length < _SMALLEST or delta < 0:
+        base_offset, length, magic, crc, offset_delta, record_count = unpack(view, at)
+        stop = at + length + LENGTH_PREFIX_BYTES
+        if base_offset >= upper_offset:
+            break
+        if length < _SMALLEST or magic != 2:
             damaged = f"not a record batch (magic {magic}, length {length})"
             break
-        size = length + LENGTH_PREFIX_BYTES
-        if base + delta < offset:
-            at += size
-            if at > end:
-                missing = HEADER_BYTES
-                break
-            continue
-        if base >= upper_offset:
+        if stop > limit and (count or not min_one or stop > end):
+            if stop > end and (stop - start <= max_bytes or (min_one and not count)):
+                missing = stop - at
             break
-        if start < 0:
-            if size > max_bytes and not min_one:
-                break
-        elif at + size - start > max_bytes:
+        if crc_of(view[at + ATTRIBUTES_AT : stop]) != crc:
+            damaged = (
+                f"wrong checksum in the batch of offsets {base_offset} "
+                f"to {base_offset + offset_delta}"
+            )
             break
-        if size > end - at:
-            missing = size
-            break
-        if crc_of(view[at + ATTRIBUTES_AT : at + size]) != crc:
-            damaged = f"wrong checksum in the batch of offsets {base} to {base + delta}"
-            break
-        if start < 0:
-            start, first = at, base
-        at += size
-        next_offset = base + delta + 1
+        if not count:
+            first = base_offset
+        base, delta = base_offset, offset_delta
+        at = stop
         count += 1
         records += record_count
-    return Picked(
-        at if start < 0 else start, at, first, next_offset, count, records, missing, damaged
-    )
+    return Picked(start, at, first, base + delta + 1, count, records, missing, damaged)
+
+
+def _skip(view: memoryview, offset: int) -> tuple[int, int, str]:
+    """(position of the batch that holds `offset`, bytes missing to see it, damage)."""
+    at = 0
+    while len(view) - at >= HEADER_BYTES:
+        base, length, magic, _, delta, _ = _WALK.unpack_from(view, at)
+        if magic != 2 or length < _SMALLEST or delta < 0:
+            return at, 0, f"not a record batch (magic {magic}, length {length})"
+        if base + delta >= offset:
+            return at, 0, ""
+        at += length + LENGTH_PREFIX_BYTES
+    return at, HEADER_BYTES, ""

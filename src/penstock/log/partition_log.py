@@ -355,6 +355,7 @@ class PartitionLog:
 
     def finish_sync(self, job: SyncJob) -> None:
         """The job has run: its offsets are safe, unless they have been truncated since."""
+        job.done()
         if job.generation == self._generation and job.offset > self.synced_offset:
             self.synced_offset = job.offset
 
@@ -366,7 +367,7 @@ class PartitionLog:
         job = SyncJob(self._files.disk, self.synced_offset, self._generation)
         segments = self.segments.since(self.checkpointed_offset)
         for segment in segments:
-            segment.save_indexes()
+            segment.save_indexes(only_entries=True)
         for segment in segments:
             for path in segment.take_written():
                 job.add_path(path)
@@ -377,7 +378,8 @@ class PartitionLog:
         for path in self._snapshots_written:
             job.add_path(path)
         self._snapshots_written.clear()
-        job.add_directory(self.name)
+        if job.has_paths:
+            job.add_directory(self.name)
         return job
 
     def finish(self) -> None:

@@ -118,6 +118,7 @@ class PartitionRecovery:
         self._damages: list[Damage] = []
         self._scanned_bytes = 0
         self._cut_bytes = 0
+        self._changed = False
 
     def run(self) -> Recovered:
         name = self._directory.name
@@ -141,7 +142,8 @@ class PartitionRecovery:
         if epochs.changed:
             self._directory.save_epochs(epochs.to_text())
         self._directory.remove_snapshots(above=min(self._recovery_point, end_offset))
-        self._disk.sync_directory(name)
+        if self._changed:
+            self._disk.sync_directory(name)
         return Recovered(name, end_offset, self._scanned_bytes, self._cut_bytes, self._damages)
 
     def _note(self, base: int, position: int, what: str) -> None:
@@ -186,7 +188,9 @@ class PartitionRecovery:
                 self._note(base, at, "wrong checksum; the batch is kept but never served")
             if scan.position < size:
                 self._cut(base, file, scan.position, size, scan.next_offset)
-            file.sync()
+            if scan.position < size or scan.next_offset > self._recovery_point:
+                file.sync()
+                self._changed = True
         finally:
             file.close()
         builder.finish()
@@ -250,6 +254,10 @@ class PartitionRecovery:
             self._write(path, aborted.to_bytes())
 
     def _write(self, path: str, data: bytes) -> None:
+        """Write and sync a file, unless the log is untouched and the file what it should be."""
+        if not self._changed and self._read(path) == data:
+            return
+        self._changed = True
         self._disk.write_file(path, data)
         file = self._disk.open(path)
         try:

@@ -216,9 +216,14 @@ class Segment:
             self._aborted = TransactionIndex.load(data)
         return self._aborted
 
-    def save_indexes(self) -> None:
-        """Bring the index files up to date. They are not synced here."""
+    def save_indexes(self, *, only_entries: bool = False) -> None:
+        """Bring the index files up to date. They are not synced here.
+
+        `only_entries`: an index without entries need not get a file yet.
+        """
         offsets, times = self.offset_index, self.time_index
+        if only_entries and not offsets and not times and self._offsets_saved < 0:
+            offsets = times = None
         if offsets is not None and self._offsets_saved != len(offsets):
             saved = max(0, self._offsets_saved)
             self._save(layout.OFFSET_INDEX, offsets.to_bytes(saved), saved * OFFSET_ENTRY_BYTES)

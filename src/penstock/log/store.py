@@ -39,6 +39,7 @@ from penstock.model.ids import TopicPartition
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
 
+_LOGS_AT_ONCE = 16  # in a checkpoint, before other work on the event loop gets its turn
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BOOT_ID = "penstock.boot.id"
 _LEADER_EPOCH = "penstock.leader.epoch"
@@ -260,16 +261,20 @@ class LogStore:
         """
         if watermarks:
             self.checkpoints.watermarks.update(watermarks)
-        moved = []
-        for key, log in list(self._logs.items()):
+        moved: list[tuple[PartitionLog, int]] = []
+        changed: list[tuple[TopicPartition, PartitionLog]] = []
+        for key, log in self._logs.items():
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
-            if log.is_checkpointed:
-                continue
-            job = await self._save_state(log)
-            if job is not None:
-                self.checkpoints.recovery_points[key] = job.offset
-                moved.append((log, job.offset))
+            if not log.is_checkpointed:
+                changed.append((key, log))
+        for at in range(0, len(changed), _LOGS_AT_ONCE):
+            some = changed[at : at + _LOGS_AT_ONCE]
+            jobs = await asyncio.gather(*[self._save_state(log) for _, log in some])
+            for (key, log), job in zip(some, jobs, strict=True):
+                if job is not None:
+                    self.checkpoints.recovery_points[key] = job.offset
+                    moved.append((log, job.offset))
         files = self.checkpoints.encode()
         if files:
             try:
@@ -285,7 +290,8 @@ class LogStore:
         """Save and sync what lies beside a log; None when the disk is full: another time, then."""
         try:
             job = log.save_state()
-            await self._in_thread(job.run)
+            if job:
+                await self._in_thread(job.run)
         except OSError as failure:
             if failure.errno not in _FULL:
                 raise

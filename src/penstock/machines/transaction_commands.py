@@ -10,9 +10,7 @@ from penstock.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from penstock.model.transaction_topic import TransactionChanged, TransactionForgotten
 
 CLASSIC = 0
-EPOCH_PER_TRANSACTION = (
-    2  # Kafka's transaction.version 2: every end of a transaction bumps the epoch
-)
+EPOCH_PER_TRANSACTION = 2  # Kafka's transaction.version 2 (KIP-890)
 
 
 class InitProducer(NamedTuple):

@@ -80,7 +80,7 @@ def build_batch(
     return built
 
 
-# --- the marker that ends a transaction in a partition ---------------------------------------------
+# --- the marker that ends a transaction in a partition --------------------------------------------
 
 ABORT, COMMIT = 0, 1
 _CONTROL_KEY = struct.Struct(">hh")  # version, type

@@ -109,9 +109,6 @@ class LogOptions:
         unit="ms",
         dynamic=True,
     )
-    log_cleaner_dedupe_buffer_size: int = long(
-        128 * MIB, "Memory that compaction may use for its map of keys.", minimum=MIB, unit="bytes"
-    )
     log_cleaner_min_cleanable_ratio: float = double(
         0.5,
         "Share of uncompacted bytes at which compaction starts.",
@@ -174,5 +171,5 @@ class LogOptions:
         1024, "Segment files kept open at once, over all partitions.", minimum=16
     )
     log_flush_threads: int = integer(
-        4, "Files that are synced to disk at the same time.", minimum=1, maximum=64
+        8, "Files that are synced to disk at the same time.", minimum=1, maximum=64
     )

@@ -37,12 +37,16 @@ class Supervisor:
         name: str,
         work: Callable[[], Awaitable[Any]],
         bearable: tuple[type[Exception], ...] = (),
+        *,
+        first_after: float | None = None,
     ) -> None:
         """Run `work` again and again with `seconds` of rest in between."""
 
         async def series() -> None:
+            rest = seconds if first_after is None else first_after
             while True:
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(rest)
+                rest = seconds
                 try:
                     await work()
                 except bearable as failure:

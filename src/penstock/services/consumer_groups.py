@@ -186,7 +186,8 @@ class ConsumerGroupVerbs:
         lost_one = any(member_id not in after.members for member_id in group.members)
         if not lost_one or not group_migration.may_downgrade(after, self._classic):
             return decision
-        return _joined(decision, group_migration.downgrade(after, self._classic, now_ms))
+        turned_back = group_migration.downgrade(after, self._classic, now_ms)
+        return _joined(decision, turned_back)._replace(reply=decision.reply)
 
     def timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:
         return self._classic_command(lane, TimerFired(timer), now_ms)

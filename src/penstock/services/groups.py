@@ -33,6 +33,7 @@ from penstock.machines.group_commands import (
     LeaveReply,
     SyncGroup,
 )
+from penstock.machines.group_state import MemberIdWithdrawn
 from penstock.runtime.clock import Clock
 from penstock.services.consumer_groups import (
     ConsumerGroupVerbs,
@@ -105,7 +106,7 @@ class Groups:
         for lane in self._store.existing():
             for timer, after_ms, _ in self.consumers.rearm(lane):
                 self._store.timers.arm(lane.group_id, timer, after_ms)
-            self._mirror.changed(lane)
+        await self._mirror.start(self._store.existing())
         self._upkeep = asyncio.get_running_loop().create_task(self._expire_now_and_then())
 
     async def close(self) -> None:
@@ -199,7 +200,8 @@ class Groups:
                 raise GroupIdNotFound(f"Group {group_id} not found.")
             if lane.has_members:
                 raise NonEmptyGroup(f"group {group_id} has members")
-            return Decision([*lane.offsets.forget_all().records, *group_tombstones(lane)])
+            given = [MemberIdWithdrawn(member_id) for member_id in lane.classic.given_ids]
+            return Decision([*given, *lane.offsets.forget_all().records, *group_tombstones(lane)])
 
         await self._store.change(group_id, decide)
 

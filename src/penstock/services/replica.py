@@ -3,8 +3,8 @@
     start_offset <= last_stable_offset <= high_watermark <= end_offset
 
 A record is safe when the high watermark has passed it: with `durability=fsync` that is when its
-bytes are on the medium, with `durability=os` when the kernel has them. Nobody reads, and no producer
-is answered, before that. With one replica the in-sync set is this broker; with more, the watermark
+bytes are on the medium, with `durability=os` when the kernel has them. Nobody reads it and no
+producer is answered before that. With one replica the in-sync set is this broker; with more, the watermark
 is the minimum over the set, and this is the only place that moves it.
 """
 
@@ -34,6 +34,8 @@ from penstock.model.topic_config import TopicSettings
 
 _logger = logging.getLogger("penstock")
 
+__all__ = ["NO_GUARD", "Appended", "Replica"]
+
 _RECALL_BYTES = 4 * 1024 * 1024
 _RECALL_OFFSETS = 5000
 
@@ -47,7 +49,7 @@ class Appended(NamedTuple):
 
 
 class Replica:
-    """The leader of one partition. Its methods run on the event loop; only the disk is elsewhere."""
+    """The leader of one partition. Everything runs on the event loop, only the disk elsewhere."""
 
     __slots__ = (
         "_flusher",

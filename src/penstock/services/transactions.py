@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from penstock.config import BrokerConfig
 from penstock.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -79,6 +80,14 @@ class TransactionLimits:
     verify_partitions: bool = True  # KIP-890
     patience_ms: int = 1_000  # how long a client is kept waiting for markers
 
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionLimits:
+        return cls(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+            verify_partitions=config.transaction_partition_verification_enable,
+        )
+
 
 class Transactions:
     """Every transactional id of this broker."""
@@ -94,7 +103,7 @@ class Transactions:
         coordinator_epoch: int = 0,
         limits: TransactionLimits | None = None,
     ) -> None:
-        self.limits = limits or TransactionLimits()
+        self.limits = limits or TransactionLimits()  # replaced when options change
         self._store = TransactionStore(journal)
         self._partitions = partitions
         self._offsets = offsets

@@ -53,7 +53,7 @@ async def test_what_a_file_gave_is_static_and_comes_back_when_an_override_goes()
         from penstock.services.configs import Configs
 
         services = broker.services
-        configs = Configs(services.catalogue, broker.topics, static, services.cluster)
+        configs = Configs(broker.catalogue, broker.topics, static, services.cluster)
         await configs.load({})
         retention = found(configs.describe_broker("1"), "log.retention.ms")
         assert (retention.value, retention.source) == ("42", ConfigSource.STATIC_BROKER)
@@ -226,7 +226,7 @@ async def test_an_option_that_is_no_longer_known_is_left_out_with_a_warning(
 ) -> None:
     async with admin(tmp_path / "c.sqlite") as broker:
         kept = {"num.partitions": "9", "of.another.age": "1"}
-        await broker.services.catalogue.put_config("broker", "1", kept)
+        await broker.catalogue.put_config("broker", "1", kept)
 
     def partitions(broker: Admin) -> int:
         return broker.configs.config.num_partitions

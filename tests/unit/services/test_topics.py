@@ -174,7 +174,7 @@ async def test_everyone_who_keeps_something_of_a_topic_is_told_in_order() -> Non
 @scenario
 async def test_a_write_the_disk_refuses_leaves_no_topic(tmp_path: Path) -> None:
     async with admin(tmp_path / "c.sqlite") as broker:
-        connection = broker.services.catalogue._connection  # type: ignore[attr-defined]
+        connection = broker.catalogue._connection  # type: ignore[attr-defined]
         connection.execute("PRAGMA query_only = ON")
         with pytest.raises(StorageError):
             await broker.topics.create("orders")
@@ -194,7 +194,7 @@ async def test_a_caller_that_goes_away_does_not_leave_half_a_topic(tmp_path: Pat
         # Whoever asks next waits for its turn, and finds the topic whole.
         assert (await broker.topics.auto_create("orders")).name == "orders"
         assert broker.topics.find("orders") is not None
-        kept = (await broker.services.catalogue.load()).topics
+        kept = (await broker.catalogue.load()).topics
         assert [row.topic for row in kept] == [broker.topics.get("orders")]
 
 
@@ -249,7 +249,7 @@ async def test_topics_follow_the_brokers_defaults_unless_they_have_their_own() -
         assert told == ["plain"]
         assert broker.topics.settings("plain").retention_ms == 77
         assert broker.topics.settings("own").retention_ms == 5
-        rows = (await broker.services.catalogue.load()).topics
+        rows = (await broker.catalogue.load()).topics
         assert {topic.name: shown.retention_ms for topic, shown in rows} == {"plain": 77, "own": 5}
 
 
@@ -259,7 +259,7 @@ async def test_the_table_shows_the_defaults_of_the_last_start(tmp_path: Path) ->
         await broker.topics.create("orders")
     async with admin(tmp_path / "c.sqlite", log_retention_ms=99) as broker:
         assert broker.topics.settings("orders").retention_ms == 99
-        ((_, shown),) = (await broker.services.catalogue.load()).topics
+        ((_, shown),) = (await broker.catalogue.load()).topics
         assert shown.retention_ms == 99
 
 
@@ -267,7 +267,7 @@ async def test_the_table_shows_the_defaults_of_the_last_start(tmp_path: Path) ->
 async def test_a_row_edited_into_nonsense_is_refused_by_topic(tmp_path: Path) -> None:
     async with admin(tmp_path / "c.sqlite") as broker:
         await broker.topics.create("orders")
-        connection = broker.services.catalogue._connection  # type: ignore[attr-defined]
+        connection = broker.catalogue._connection  # type: ignore[attr-defined]
         connection.execute("""UPDATE topics SET config = '{"retention.ms": "soon"}'""")
     with pytest.raises(DataDirectoryDamaged, match="'orders'"):
         async with admin(tmp_path / "c.sqlite"):
@@ -289,10 +289,10 @@ async def test_ten_thousand_topics_cost_less_than_two_kilobytes_each(tmp_path: P
     async with admin(tmp_path / "c.sqlite") as other:
         assert len(other.topics) == count
         tracemalloc.start()
-        rows = (await other.services.catalogue.load()).topics
+        rows = (await other.catalogue.load()).topics
         from penstock.services.topics import Topics
 
-        loaded = Topics(other.services.catalogue, other.clock)
+        loaded = Topics(other.catalogue, other.clock)
         await loaded.load(rows)
         del rows
         used, _ = tracemalloc.get_traced_memory()
