@@ -36,6 +36,7 @@ from penstock.log.recovery import Damage, PartitionRecovery, Recovered
 from penstock.log.settings import LogSettings
 from penstock.log.sync_job import SyncJob
 from penstock.model.ids import TopicPartition
+from penstock.model.topic import topic_id_text
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
 
@@ -107,9 +108,12 @@ class LogStore:
         self.disk.sync_directory()
 
     def _find_directories(self, known: Mapping[str, uuid.UUID]) -> None:
+        ids = {topic_id_text(topic_id) for topic_id in known.values()}
         for name in self.disk.list():
             split = layout.split_directory(name)
-            if split is not None and split[0] in known:
+            if split is not None and (
+                split[0] in known or layout.journal_owner(split[0]) in ids
+            ):
                 self._directories.setdefault(split[0], set()).add(split[1])
             elif split is not None or name.endswith(layout.DELETE_DIRECTORY):
                 self._threads.submit(self.disk.remove_tree, name)
@@ -239,6 +243,16 @@ class LogStore:
             log.retire()
         for partition in sorted(on_disk):
             self._send_away(TopicPartition(topic, partition))
+
+    def delete_journals(self, topic_id: uuid.UUID, purpose: str | None = None) -> None:
+        """Let go of the journals beside a topic, or of those for one purpose."""
+        owner = topic_id_text(topic_id)
+        names = {key.topic for key in self._logs} | set(self._directories)
+        for name in sorted(names):
+            if layout.journal_owner(name) == owner and (
+                purpose is None or name == layout.journal_name(owner, purpose)
+            ):
+                self.delete(name, topic_id)
 
     def _send_away(self, key: TopicPartition) -> None:
         self._directories.get(key.topic, set()).discard(key.partition)
