@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 READY = re.compile(
-    r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) .*http=(?P<http>\S+) "
+    r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) amqp=\S+:(?P<amqp>\d+) http=(?P<http>\S+) "
     r"pid=(?P<pid>\d+) in \S+s$"
 )
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -76,12 +76,14 @@ class BrokerProcess:
         *,
         settings: Mapping[str, str] | None = None,
         port: int = 0,
+        amqp_port: int = 0,
         arguments: Sequence[str] = (),
     ) -> None:
         self.data = data
         self.settings = {**QUICK, **(settings or {})}
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", port
+        self.amqp_port = amqp_port
         self.http = ""
         self.pid: int | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -109,8 +111,8 @@ class BrokerProcess:
         lines = [f'"{name}" = "{value}"\n' for name, value in self.settings.items()]
         config.write_text("".join(lines))
         where = ["--data", str(self.data)]
-        doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", "off", "--http", "127.0.0.1:0"]
-        serve = [sys.executable, "-m", "penstock", "serve"]
+        doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", f"{self.host}:{self.amqp_port}"]
+        serve = [sys.executable, "-m", "penstock", "serve", "--http", "127.0.0.1:0"]
         return [*serve, *where, *doors, "--config", str(config), *self.arguments]
 
     def start(self, *, within: float = 30.0) -> BrokerProcess:
@@ -141,6 +143,7 @@ class BrokerProcess:
             self.wait()
             raise AssertionError(f"no ready line, but {line!r}\n{self.log}")
         self.host, self.port = ready["host"], int(ready["port"])
+        self.amqp_port = int(ready["amqp"])
         self.http = f"http://{ready['http']}"
         self.pid = int(ready["pid"])
         self._collectors.append(self._listen(self._process.stdout))

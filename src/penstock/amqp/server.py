@@ -36,7 +36,7 @@ class AmqpServer:
             channel_max=config.amqp_channel_max,
             heartbeat_s=config.amqp_heartbeat_seconds,
             max_message_bytes=config.amqp_max_message_bytes,
-            max_unfinished_bytes=4 * config.amqp_max_message_bytes,
+            max_unfinished_bytes=3 * config.amqp_max_message_bytes,
         )
         # Clients look at product and version to guess what a broker can do, so we do not claim to
         # be another one; what we can do is said in the capabilities.

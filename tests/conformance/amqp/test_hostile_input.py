@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import socket
@@ -35,6 +36,16 @@ def unharmed(amqp: Any, broker: Any, wire: Open) -> Iterator[None]:
     grown = broker.memory_mb() - before
     assert grown < ALLOWED_MB, f"{grown:.0f} MB more"
     assert broker.running
+
+
+def held(one: AmqpWire, data: bytes) -> bool:
+    """Whether the broker stops reading when the same is said again and again."""
+    try:
+        for _ in range(3000):
+            one.send_raw(data)
+    except TimeoutError:
+        return True
+    return False
 
 
 @pytest.mark.usefixtures("unharmed")
@@ -74,13 +85,19 @@ def test_publishes_that_never_end_on_many_channels(wire: Open) -> None:
     """Each channel of a connection begins a message of 10 MB and sends most of it."""
     one = wire(channels=64)
     part = b"x" * 130_000
-    with pytest.raises((EOFError, ConnectionError, AssertionError)):
-        for number in range(1, 65):
-            header = b"\0\x3c\0\0" + struct.pack(">Q", 10_000_000) + b"\0\0"
-            method = b"\0\x3c\0\x28\0\0" + short("") + short("q") + b"\0"
-            one.send_raw(raw_frame(1, number, method) + raw_frame(2, number, header))
-            one.send_raw(raw_frame(3, number, part) * 70)
-        one.expect_error(c.Connection.Close, 0)
+    header = b"\0\x3c\0\0" + struct.pack(">Q", 10_000_000) + b"\0\0"
+    method = b"\0\x3c\0\x28\0\0" + short("") + short("q") + b"\0"
+    said = [
+        raw_frame(1, number, method)
+        + raw_frame(2, number, header)
+        + raw_frame(3, number, part) * 70
+        for number in range(1, 65)
+    ]
+    with contextlib.suppress(ConnectionError):
+        for data in said:
+            one.send_raw(data)
+    with contextlib.suppress(ConnectionError):
+        one.expect_error(c.Connection.Close, 506)
 
 
 @pytest.mark.usefixtures("unharmed")
@@ -130,7 +147,7 @@ def test_valid_conversations_with_bytes_turned(wire: Open, seed: int) -> None:
             one.send_raw(raw_frame(1, 0, b"\0\x0a\0\x32\0\xc8\0\0\0\0\0"))
         except ConnectionError:
             continue
-        assert one.at_end() or True
+        one.at_end()
         one.close()
 
 
@@ -144,10 +161,7 @@ def test_a_client_that_reads_nothing_is_not_fed_for_ever(wire: Open, broker: Any
     get = raw_frame(1, 1, b"\0\x3c\0\x46\0\0" + short(queue) + b"\0")
     requeue = raw_frame(1, 1, b"\0\x3c\0\x78" + struct.pack(">QB", 0, 3))
     one.socket.settimeout(1)
-    with pytest.raises(TimeoutError):
-        while True:
-            one.send_raw((get + requeue) * 500)
-    assert broker.running
+    assert held(one, (get + requeue) * 500)
 
 
 @pytest.mark.usefixtures("unharmed")
@@ -156,9 +170,7 @@ def test_a_publisher_that_reads_no_returns_is_held(wire: Open) -> None:
     one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     one.socket.settimeout(2)
     block = publish_frames(1, "", "nowhere", b"x" * 100_000, flags=1)
-    with pytest.raises(TimeoutError):
-        for _ in range(2000):
-            one.send_raw(block)
+    assert held(one, block)
 
 
 @pytest.mark.usefixtures("unharmed")
