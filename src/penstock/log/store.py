@@ -130,9 +130,7 @@ class LogStore:
             )
             for key in keys
         ]
-        done = await asyncio.gather(
-            *[loop.run_in_executor(self._threads, job.run) for job in jobs]
-        )
+        done = await asyncio.gather(*[loop.run_in_executor(self._threads, job.run) for job in jobs])
         for key, recovered in zip(keys, done, strict=True):
             points[key] = recovered.end_offset
             self.damages += recovered.damages
@@ -161,9 +159,7 @@ class LogStore:
         properties = self.properties()
         if any(properties.get(name) != value for name, value in changes.items()):
             properties = {"version": "1"} | properties | dict(changes)
-            self.disk.replace(
-                checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties)
-            )
+            self.disk.replace(checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties))
 
     # --- partitions -------------------------------------------------------------------------------
 

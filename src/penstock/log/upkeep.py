@@ -163,9 +163,7 @@ class Upkeep:
         if self._store.is_loaded(key):
             return True
         loop = asyncio.get_running_loop()
-        seen = await loop.run_in_executor(
-            self._store.executor, glance, self._store.disk, str(key)
-        )
+        seen = await loop.run_in_executor(self._store.executor, glance, self._store.disk, str(key))
         return judge(seen, settings, self._store.clock.now_ms())
 
 
