@@ -262,6 +262,8 @@ class LogStore:
         for key, log in self._logs.items():
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
+            else:
+                self.checkpoints.starts.pop(key, None)  # truncated below an earlier start
             if not log.is_checkpointed:
                 changed.append((key, log))
         for at in range(0, len(changed), _LOGS_AT_ONCE):
