@@ -11,6 +11,7 @@ from the log.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from penstock.log import layout, rebuild
@@ -107,6 +108,9 @@ class Segment:
         self.recently_used = True
         file = self._file
         if file is None:
+            if self.retired:
+                # Whatever has that name now is another segment, perhaps of another topic.
+                raise FileNotFoundError(errno.ENOENT, "the segment is gone", self.path(layout.LOG))
             file = self._file = self._files.disk.open(self.path(layout.LOG))
             self._files.add(self)
         return file

@@ -134,9 +134,7 @@ class LogStore:
             )
             for key in keys
         ]
-        done = await asyncio.gather(
-            *[loop.run_in_executor(self._threads, job.run) for job in jobs]
-        )
+        done = await asyncio.gather(*[loop.run_in_executor(self._threads, job.run) for job in jobs])
         for key, recovered in zip(keys, done, strict=True):
             points[key] = recovered.end_offset
             self.damages += recovered.damages
@@ -165,9 +163,7 @@ class LogStore:
         properties = self.properties()
         if any(properties.get(name) != value for name, value in changes.items()):
             properties = {"version": "1"} | properties | dict(changes)
-            self.disk.replace(
-                checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties)
-            )
+            self.disk.replace(checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties))
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -280,6 +276,8 @@ class LogStore:
         for key, log in self._logs.items():
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
+            else:
+                self.checkpoints.starts.pop(key, None)  # truncated below an earlier start
             if not log.is_checkpointed:
                 changed.append((key, log))
         for at in range(0, len(changed), _LOGS_AT_ONCE):

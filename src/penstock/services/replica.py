@@ -4,8 +4,8 @@
 
 A record is safe when the high watermark has passed it: with `durability=fsync` that is when its
 bytes are on the medium, with `durability=os` when the kernel has them. Nobody reads it and no
-producer is answered before that. With one replica the in-sync set is this broker; with more, the watermark
-is the minimum over the set, and this is the only place that moves it.
+producer is answered before that. With one replica the in-sync set is this broker; with more, the
+watermark is the minimum over the set, and this is the only place that moves it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,24 @@ import pytest
 
 from penstock.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from penstock.log.partition_log import PartitionLog
+from penstock.log.settings import LogSettings
 from penstock.log.store import LogStore
 from penstock.model.batch import read_header
 from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
 from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.memory_disk import MemoryDisk
-from support.logs import NOW_MS, append, fill, make_batch, open_log, open_store, read_all, run
+from support.logs import (
+    NOW_MS,
+    TOPIC,
+    TOPIC_ID,
+    append,
+    fill,
+    make_batch,
+    open_log,
+    open_store,
+    read_all,
+    run,
+)
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -383,6 +396,31 @@ def test_truncating_removes_the_batch_that_holds_the_offset_and_all_behind(
     assert log.newest_producer_snapshot() is None
     append(log, make_batch([b"again"]))
     assert len(run(read_all(log))) == 13
+
+
+def test_a_deleted_log_refuses_and_never_touches_its_successor(store: LogStore) -> None:
+    async def check() -> None:
+        old = open_log(store)
+        fill(old, 5)
+        empty = open_log(store, 1)
+        store.delete(TOPIC, TOPIC_ID)
+        successor = store.get(TOPIC, uuid.uuid4(), 0, LogSettings())
+        fill(successor, 3)
+        assert old.try_read(0, 1000, upper_offset=5) is None
+        with pytest.raises(StorageError, match="deleted"):
+            await old.read(0, 1000, upper_offset=5)
+        with pytest.raises(StorageError, match="deleted"):
+            await old.find_timestamp(0, upper_offset=5)
+        for log in (old, empty):
+            with pytest.raises(StorageError, match="deleted"):
+                append(log, make_batch([b"late"]))
+        assert await old.largest_timestamp(old.segments[0]) == NOW_MS + 4
+        old.write_producer_snapshot([])
+        assert successor.newest_producer_snapshot() is None
+        assert len(await read_all(successor)) == 3
+        assert not store.exists(TOPIC, 1)
+
+    run(check())
 
 
 # --- what is kept beside the batches --------------------------------------------------------------
