@@ -212,3 +212,63 @@ def run(load: Load) -> Figures:
         confirm_p50_ms=times[len(times) // 2] * 1000,
         confirm_p99_ms=times[int(len(times) * 0.99)] * 1000,
     )
+
+
+def _consume_times(load: Load, pipe: Pipe) -> None:
+    """Receive bodies that begin with the time they were sent at; tell how long each took."""
+    client = RawClient(load.host, load.port)
+    client.call(1, commands.Basic.Qos(0, load.prefetch, False), commands.Basic.QosOk)
+    client.call(1, commands.Basic.Consume(queue=load.queue), commands.Basic.ConsumeOk)
+    pipe.send("ready")
+    times: list[float] = []
+    buffer = client.buffer
+    while len(times) < load.messages:
+        position, end = 0, len(buffer)
+        while end - position >= 7:
+            kind, _, size = _FRAME.unpack_from(buffer, position)
+            if end - position < size + 8:
+                break
+            if kind == 3:
+                (sent,) = struct.unpack_from(">d", buffer, position + 7)
+                times.append(time.perf_counter() - sent)
+                tag = len(times)
+                client.socket.sendall(struct.pack(">BHI4sQBB", 1, 1, 13, _ACK, tag, 0, 0xCE))
+            position += size + 8
+        buffer = buffer[position:]
+        if len(times) < load.messages:
+            buffer += client.socket.recv(65536)
+    pipe.send(times)
+
+
+def measure_latency(load: Load, per_second: int = 1000) -> list[float]:
+    """Seconds from publish to delivery of each message, at a steady rate, all persistent."""
+    client = RawClient(load.host, load.port)
+    client.declare(load.queue, load.arguments)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    consumer = context.Process(target=_consume_times, args=(load, theirs), daemon=True)
+    consumer.start()
+    ours.recv()
+    client.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+    client.socket.setblocking(False)
+    due = time.perf_counter()
+    for _ in range(load.messages):
+        due += 1 / per_second
+        delay = due - time.perf_counter()
+        if delay > 0:
+            time.sleep(delay)
+        stamp = struct.pack(">d", time.perf_counter())
+        body = stamp + b"x" * (load.body_bytes - len(stamp))
+        client.socket.sendall(encoded_publish(load.queue, body, load.persistent))
+        try:
+            client.socket.recv(65536)  # confirms, which nobody waits for here
+        except BlockingIOError:
+            continue
+    times: list[float] = ours.recv()
+    consumer.join()
+    client.socket.setblocking(True)
+    client.close()
+    other = RawClient(load.host, load.port)
+    other.delete(load.queue)
+    other.close()
+    return times
