@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import amqp_client, amqp_peers, chart
+from benchmarks import amqp_client, amqp_peers, amqp_references, chart
 from benchmarks.amqp_client import Load, RawClient
 from benchmarks.amqp_peers import AmqpRunning
 from benchmarks.peers import Unavailable
@@ -218,7 +218,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.amqp", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="throughput,latency,pika,waiting")
+    parser.add_argument("--only", default="throughput,latency,pika,references,waiting")
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     given = parser.parse_args()
     wanted = given.only.split(",")
@@ -233,6 +233,10 @@ def main() -> int:
             results["latency, ms"] = latency(running, 2 if given.quick else 10, rounds)
         if "pika" in wanted:
             results["pika, messages/s"] = pika_throughput(running, 4000 if given.quick else 40_000)
+    if "references" in wanted:
+        say("references: messages a second, published and synced, 100 B")
+        rates = amqp_references.publish_rates(messages // 5)
+        results["published only, 100 B"] = {n: [{"published": r}] for n, r in rates.items()}
     if "waiting" in wanted:
         results["waiting"] = waiting(100_000 if given.quick else 1_000_000)
     table = report(results)
