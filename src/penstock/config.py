@@ -164,6 +164,12 @@ _ORDERED = (
     ("group_consumer_min_session_timeout_ms", "group_consumer_max_session_timeout_ms"),
     ("group_consumer_min_heartbeat_interval_ms", "group_consumer_max_heartbeat_interval_ms"),
     ("group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"),
+    ("group_share_min_session_timeout_ms", "group_share_max_session_timeout_ms"),
+    ("group_share_min_heartbeat_interval_ms", "group_share_max_heartbeat_interval_ms"),
+    ("group_share_heartbeat_interval_ms", "group_share_session_timeout_ms"),
+    ("group_share_min_record_lock_duration_ms", "group_share_max_record_lock_duration_ms"),
+    ("group_share_min_delivery_count_limit", "group_share_max_delivery_count_limit"),
+    ("group_share_min_partition_max_record_locks", "group_share_max_partition_max_record_locks"),
 )
 
 

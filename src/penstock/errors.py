@@ -256,6 +256,25 @@ class UnstableOffsetCommit(BrokerError):
     """A transaction has pending commits for these offsets; ask again."""
 
 
+# --- share groups ---------------------------------------------------------------------------------
+
+
+class InvalidRecordState(BrokerError):
+    """The record is not in this member's hands (any more), so it cannot be acknowledged."""
+
+
+class ShareSessionNotFound(BrokerError):
+    """No such share session, or it was closed; start a new one."""
+
+
+class InvalidShareSessionEpoch(BrokerError):
+    """The share session's epoch is not the expected one."""
+
+
+class ShareSessionLimitReached(BrokerError):
+    """There are as many share sessions as there may be."""
+
+
 # --- producers and transactions -------------------------------------------------------------------
 
 

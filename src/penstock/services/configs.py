@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 Stored = dict[tuple[ResourceType, str], dict[str, str]]
 
 ALL_BROKERS = ""
+_GROUP_OPTIONS = [name for name in OPTIONS if name.startswith(("group.consumer.", "group.share."))]
 _OPTION_OF_TOPIC_SETTING = {
     option.topic: option.name for option in OPTIONS.values() if option.topic is not None
 }
@@ -313,20 +314,7 @@ class Configs:
 
     def _group_limits(self) -> Mapping[str, str]:
         """The broker's options that are defaults or bounds of a group's settings."""
-        config = self._config
-        limits = {
-            "group.consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
-            "group.consumer.min.session.timeout.ms": config.group_consumer_min_session_timeout_ms,
-            "group.consumer.max.session.timeout.ms": config.group_consumer_max_session_timeout_ms,
-            "group.consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
-            "group.consumer.min.heartbeat.interval.ms": (
-                config.group_consumer_min_heartbeat_interval_ms
-            ),
-            "group.consumer.max.heartbeat.interval.ms": (
-                config.group_consumer_max_heartbeat_interval_ms
-            ),
-        }
-        return {name: str(value) for name, value in limits.items()}
+        return {name: self._config.text_of(name) for name in _GROUP_OPTIONS}
 
     async def _store(self, resource: ResourceType, name: str, config: dict[str, str]) -> None:
         await self._catalogue.put_config(resource, name, config)

@@ -8,6 +8,7 @@ from typing import Literal, cast
 from penstock.config import BrokerConfig
 from penstock.machines.consumer_group_steps import ConsumerGroupLimits
 from penstock.machines.group_commands import GroupLimits
+from penstock.machines.share_group_heartbeat import ShareGroupLimits
 
 Migration = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
@@ -33,12 +34,21 @@ class ConsumerGroupsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareGroupsConfig:
+    """For share groups; a group's own configuration comes before."""
+
+    limits: ShareGroupLimits = field(default_factory=ShareGroupLimits)
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class GroupsConfig:
-    """Groups of both kinds, and offsets."""
+    """Groups of all kinds, and offsets."""
 
     classic: GroupLimits = field(default_factory=GroupLimits)
     consumer: ConsumerGroupsConfig = field(default_factory=ConsumerGroupsConfig)
     offsets: OffsetLimits = field(default_factory=OffsetLimits)
+    share: ShareGroupsConfig = field(default_factory=ShareGroupsConfig)
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupsConfig:
@@ -64,5 +74,13 @@ class GroupsConfig:
                 max_metadata_bytes=config.offset_metadata_max_bytes,
                 retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
                 check_interval_ms=config.offsets_retention_check_interval_ms,
+            ),
+            ShareGroupsConfig(
+                ShareGroupLimits(
+                    session_timeout_ms=config.group_share_session_timeout_ms,
+                    heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+                    max_size=config.group_share_max_size,
+                ),
+                "share" in config.group_coordinator_rebalance_protocols,
             ),
         )

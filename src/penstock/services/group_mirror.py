@@ -102,12 +102,12 @@ class GroupMirror:
             self._changed = changed | self._changed  # with the next change, then
 
     def _row(self, lane: Lane) -> GroupRow:
-        consumer, classic = lane.consumer, lane.classic
+        consumer, classic = lane.share or lane.consumer, lane.classic
         return GroupRow(
             lane.group_id,
             self._node_id,
             str(lane.state),
-            "consumer" if consumer is not None else classic.protocol_type or "",
+            classic.protocol_type or "" if consumer is None else lane.group_type,
             consumer.epoch if consumer is not None else classic.generation,
             "" if consumer is not None else classic.leader or "",
             lane.created_at_ms,
