@@ -73,13 +73,18 @@ class Channel:
 
     def publish(self, event: Published) -> None:
         """Check a message and put it with the others of this read."""
-        _, target, raw, body = event
-        connection = self.connection
-        properties = admission.admit(self, target, raw)
+        _, target, properties, body = event
+        publishing = self.connection.publishing
+        if (
+            target.exchange != publishing.writable_exchange
+            or properties not in publishing.plain
+            or target.immediate
+        ):
+            properties = admission.admit(self, target, properties)
         if self.transaction is not None:
             self.transaction.publish(target, properties, body)
         else:
-            connection.publishing.add(self, target, properties, body)
+            publishing.add(self, target, properties, body)
 
     def reply_consumer(self) -> Consumer | None:
         """The consumer of `amq.rabbitmq.reply-to`, when this channel has one."""

@@ -15,12 +15,11 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from pamqp import commands
-
 from penstock.amqp import opening
 from penstock.amqp.channel import Channel
 from penstock.amqp.dispatch import HANDLERS
 from penstock.amqp.errors import amqp_error
+from penstock.amqp.flow import PUBLISHED_CHECK_BYTES, WRITE_HIGH_BYTES, Flow
 from penstock.amqp.publishing import Publishing
 from penstock.errors import BrokerError
 from penstock.wire.amqp import heartbeat
@@ -53,12 +52,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.amqp")
 
-WRITE_HIGH_BYTES = 1024 * 1024  # above it deliveries wait
-WRITE_STOP_BYTES = 8 * 1024 * 1024  # above it the client is not read from either
-PUBLISHED_STOP_BYTES = 16 * 1024 * 1024  # published and not yet on disk
 HANDSHAKE_S = 10.0
 CLOSE_S = 5.0  # how long a client may take to answer connection.close
-_JOIN_BYTES = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -79,12 +74,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._channels: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._drain_waiters: list[asyncio.Future[None]] = []
-        self._waiting_events = 0
-        self._writable = True
-        self._reading = True
-        self._has_published = False
-        self._told_blocked = False
+        self.flow = Flow(self)
         self._timer = server.loop.call_later(HANDSHAKE_S, self._too_slow)
 
     def __repr__(self) -> str:
@@ -110,30 +100,24 @@ class Connection(asyncio.Protocol):
         for task in self._tasks:
             task.cancel()
         self._close_channels()
-        for waiter in self._drain_waiters:
-            waiter.cancel()
+        self.flow.close()
         self.server.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
         self.heartbeat.received_at = self.server.loop.time()
         self.stats.bytes_in += len(data)
         self._handle(self.wire.receive(data))
-        self.pause_or_resume()
+        if self.flow.waiting_events or self.publishing.outstanding_bytes > PUBLISHED_CHECK_BYTES:
+            self.flow.adjust()
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self._writable = False
-        self.pause_or_resume()
+        self.flow.stop_writing()
 
     def resume_writing(self) -> None:
-        self._writable = True
-        waiters, self._drain_waiters = self._drain_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self.pause_or_resume()
+        self.flow.resume_writing()
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -144,14 +128,14 @@ class Connection(asyncio.Protocol):
                 channel = event.channel.owner  # type: ignore[union-attr]
                 if channel.task is not None:
                     channel.waiting.append(event)
-                    self._waiting_events += 1
+                    self.flow.waiting_events += 1
                 elif not channel.is_closed:
                     self._do(channel, event)
             elif kind is Called or kind is ChannelClosed or kind is ChannelFailed:
                 channel = event.channel.owner  # type: ignore[union-attr]
                 if channel.task is not None:
                     channel.waiting.append(event)
-                    self._waiting_events += 1
+                    self.flow.waiting_events += 1
                 else:
                     self._do_rare(channel, event)
             else:
@@ -210,7 +194,7 @@ class Connection(asyncio.Protocol):
         waiting = channel.waiting
         while waiting and channel.task is None:
             event = waiting.popleft()
-            self._waiting_events -= 1
+            self.flow.waiting_events -= 1
             if isinstance(event, Published | Acknowledged | Rejected):
                 if not channel.is_closed:
                     self._do(channel, event)
@@ -218,7 +202,7 @@ class Connection(asyncio.Protocol):
                 self._do_rare(channel, event)
         self.publishing.flush()
         self.flush()
-        self.pause_or_resume()
+        self.flow.adjust()
 
     def _handle_connection_event(self, event: Event) -> None:
         match event:
@@ -270,11 +254,11 @@ class Connection(asyncio.Protocol):
 
     def _beat(self) -> None:
         now = self.server.loop.time()
-        if not self._reading:
+        if not self.flow.is_reading:
             self.heartbeat.received_at = now  # it is us who do not listen
         if self.heartbeat.is_lost(now):
             log.warning("closed the connection of %s: no heartbeat", self.peer)
-            self.close()
+            self.abort()
             return
         if self.heartbeat.is_due(now):
             self.wire.out.append(heartbeat.FRAME)
@@ -299,7 +283,7 @@ class Connection(asyncio.Protocol):
     def _forget(self, channel: Channel) -> None:
         if channel in self._channels:
             self._channels.discard(channel)
-            self._waiting_events -= len(channel.waiting)
+            self.flow.waiting_events -= len(channel.waiting)
             self.stats.channels -= 1
             channel.close()
 
@@ -329,7 +313,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._timer = self.server.loop.call_later(CLOSE_S, self.close)
-        self.pause_or_resume()
+        self.flow.adjust()
 
     def fail_unexpectedly(self, failure: BaseException) -> None:
         """Something that is not the client's fault."""
@@ -340,15 +324,22 @@ class Connection(asyncio.Protocol):
         self.fail(AmqpError(INTERNAL_ERROR, "an internal error, see the log of the broker"))
 
     def close(self) -> None:
-        """Close the socket when everything has been written."""
+        """Close the socket when everything has been written, or when that takes too long."""
         if self._transport is not None:
             self._transport.close()
+            self._timer.cancel()
+            self._timer = self.server.loop.call_later(CLOSE_S, self.abort)
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    # --- writing and holding back -----------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """None when the connection is lost."""
+        return self._transport
 
     def flush(self) -> None:
         """Write what has been said."""
@@ -360,49 +351,6 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         self.stats.bytes_out += len(data)
         transport.write(data)
-
-    async def drained(self) -> None:
-        """Wait until the client has read most of what was written."""
-        while not self._writable:
-            waiter = self.server.loop.create_future()
-            self._drain_waiters.append(waiter)
-            await waiter
-
-    def pause_or_resume(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        alarm = self.server.messaging.alarm.blocked is not None
-        wanted = self.wire.is_failed or not (
-            self._waiting_events
-            or self.publishing.outstanding_bytes > PUBLISHED_STOP_BYTES
-            or (not self._writable and transport.get_write_buffer_size() > WRITE_STOP_BYTES)
-            or (alarm and self._has_published)
-        )
-        if wanted and not self._reading:
-            transport.resume_reading()
-        elif not wanted and self._reading:
-            transport.pause_reading()
-        self._reading = wanted
-
-    def has_published(self) -> None:
-        """From now on this connection is held back when the disk is full."""
-        if not self._has_published:
-            self._has_published = True
-            self.alarm_changed(self.server.messaging.alarm.blocked)
-
-    def alarm_changed(self, reason: str | None) -> None:
-        """The disk is (nearly) full, or has room again: publishers are held, and told."""
-        if not self._has_published:
-            return
-        if self.wire.handshake.client_capabilities.get("connection.blocked"):
-            if reason is not None and not self._told_blocked:
-                self.wire.send(None, commands.Connection.Blocked, reason)
-            elif reason is None and self._told_blocked:
-                self.wire.send(None, commands.Connection.Unblocked)
-            self._told_blocked = reason is not None
-            self.flush()
-        self.pause_or_resume()
 
 
 def _as_amqp(failure: AmqpError | BrokerError, ids: tuple[int, int]) -> AmqpError:

@@ -62,7 +62,7 @@ class Consumer:
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 while not self.is_stopped:
-                    await channel.connection.drained()
+                    await channel.connection.flow.drained()
                     await channel.room()
                     # What `ready` found is kept for us until `try_take`, so nothing waits between.
                     await self.subscription.ready()

@@ -46,13 +46,19 @@ class _Batch:
 class Publishing:
     """The publishing side of one connection."""
 
-    __slots__ = ("_batch", "_connection", "_outstanding", "outstanding_bytes")
+    __slots__ = (
+        "_batch", "_connection", "_outstanding", "outstanding_bytes", "plain", "writable_exchange",
+    )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._batch = _Batch()
         self._outstanding: deque[_Batch] = deque()
         self.outstanding_bytes = 0
+        # What `admission` need not look at again: properties without anything to check, and, until
+        # control returns to the event loop, the exchange that was checked last.
+        self.plain: set[bytes] = set()
+        self.writable_exchange: str | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -70,6 +76,7 @@ class Publishing:
 
     def flush(self) -> None:
         """Hand over what has been collected."""
+        self.writable_exchange = None
         batch = self._batch
         if not batch.messages:
             return
@@ -78,11 +85,12 @@ class Publishing:
         assert connection.session is not None
         publication = connection.session.publish(batch.messages)
         connection.stats.published += len(batch.messages)
-        connection.has_published()
+        connection.flow.note_publish()
         for index in publication.unrouted:
             self._unrouted(batch, index)
         self._outstanding.append(batch)
         self.outstanding_bytes += batch.body_bytes
+        connection.server.bytes_taken(batch.body_bytes)
         if publication.future is None:
             self._done(batch, publication.refused)
         else:
@@ -113,7 +121,7 @@ class Publishing:
             return
         self._done(batch, future.result())
         self._connection.flush()
-        self._connection.pause_or_resume()
+        self._connection.flow.adjust()
 
     def _done(self, batch: _Batch, refused: Sequence[int]) -> None:
         batch.refused = refused
@@ -121,6 +129,7 @@ class Publishing:
         while self._outstanding and self._outstanding[0].is_done:
             first = self._outstanding.popleft()
             self.outstanding_bytes -= first.body_bytes
+            self._connection.server.bytes_released(first.body_bytes)
             self._confirm(first)
 
     def _confirm(self, batch: _Batch) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.amqp")
 
+UNSYNCED_STOP_BYTES = 128 * 1024 * 1024
 _LEAVE_S = 2.0  # how long clients may take to say goodbye when the broker stops
 
 
@@ -47,6 +48,7 @@ class AmqpServer:
             "cluster_name": cluster_name,
         }
         self._max_connections: int = config.amqp_max_connections
+        self._unsynced_bytes = 0
         self._server: asyncio.Server | None = None
         self._partings: set[asyncio.Task[None]] = set()
         messaging.alarm.listeners.append(self._alarm_changed)
@@ -99,6 +101,22 @@ class AmqpServer:
             self._partings.add(task)
             task.add_done_callback(self._parted)
 
+    def bytes_taken(self, count: int) -> None:
+        """Bodies were published that are not on disk yet."""
+        self._unsynced_bytes += count
+
+    def bytes_released(self, count: int) -> None:
+        was_overloaded = self.is_overloaded
+        self._unsynced_bytes -= count
+        if was_overloaded and not self.is_overloaded:
+            for connection in list(self.connections):
+                connection.flow.adjust()
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether all connections together have published more than the disk keeps up with."""
+        return self._unsynced_bytes > UNSYNCED_STOP_BYTES
+
     def _parted(self, task: asyncio.Task[None]) -> None:
         self._partings.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
@@ -106,4 +124,4 @@ class AmqpServer:
 
     def _alarm_changed(self, reason: str | None) -> None:
         for connection in list(self.connections):
-            connection.alarm_changed(reason)
+            connection.flow.alarm_changed(reason)

@@ -69,7 +69,7 @@ async def get(channel: Channel, method: commands.Basic.Get) -> None:
     # One at a time and only into a socket that drains: a client cannot ask for more messages than
     # it reads.
     async with connection.fetching:
-        await connection.drained()
+        await connection.flow.drained()
         found = await channel.session.get(queue, no_ack=method.no_ack)
         if found is None:
             channel.answer(commands.Basic.GetEmpty, "")
