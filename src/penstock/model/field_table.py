@@ -234,14 +234,25 @@ def _read_array(data: bytes, position: int, limit: int, depth: int) -> tuple[lis
 
 
 def _skip_table(data: bytes, position: int, limit: int, depth: int) -> int:
+    """Every message with headers is walked here, so the usual types are not a call each."""
     if depth == 0:
         raise MalformedRequest(f"a table nested more than {MAX_DEPTH} deep")
     position, end = _extent(data, position, limit)
+    sizes = _FIXED_SIZES
     while position < end:
         position += 1 + data[position]
         if position >= end:
             raise MalformedRequest("a table ends inside a key")
-        position = _skip_value(data, position, end, depth - 1)
+        tag = data[position]
+        size = sizes.get(tag)
+        if size is not None:
+            position += 1 + size
+        elif tag == _STRING:
+            position += 5 + int.from_bytes(data[position + 1 : position + 5], "big")
+        else:
+            position = _skip_value(data, position, end, depth - 1)
+        if position > end:
+            raise MalformedRequest("a table holds a value longer than itself")
     return end
 
 
