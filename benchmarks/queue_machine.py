@@ -75,8 +75,7 @@ def best(run: Callable[[], None]) -> float:
 MEMORY = {
     "FIFO, batches of 100": "new_queue(); [q.extend(n, n) for n in range(100, N + 1, 100)]",
     "FIFO, one by one, with a time-to-live": (
-        "new_queue(QueueSettings(message_ttl_ms=10**9));"
-        "[q.extend(n + 1, n // 5) for n in range(N)]"
+        "new_queue(QueueSettings(message_ttl_ms=10**9));[q.extend(n + 1, n // 5) for n in range(N)]"
     ),
     "10 priorities": (
         "new_queue(QueueSettings(max_priority=9)); p = bytes(i % 10 for i in range(100));"

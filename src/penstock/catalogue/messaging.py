@@ -50,6 +50,7 @@ class QueueRow(NamedTuple):
     durable: bool
     exclusive: bool
     auto_delete: bool
+    adopted: bool  # the topic was there before the queue, and stays when it goes
     arguments: Mapping[str, object]
 
 

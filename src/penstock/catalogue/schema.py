@@ -102,6 +102,7 @@ _STEPS = (
         durable     INTEGER NOT NULL,
         exclusive   INTEGER NOT NULL,
         auto_delete INTEGER NOT NULL,
+        adopted     INTEGER NOT NULL,
         arguments   TEXT NOT NULL CHECK (json_valid(arguments)),
         PRIMARY KEY (vhost, name)
     ) WITHOUT ROWID;

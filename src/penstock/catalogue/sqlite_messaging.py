@@ -140,8 +140,8 @@ def _load(db: sqlite3.Connection) -> MessagingContents:
             for vhost, name, kind, a, b, c, text in rows["exchanges"]
         ],
         [
-            QueueRow(vhost, name, topic, bool(a), bool(b), bool(c), arguments(text))
-            for vhost, name, topic, a, b, c, text in rows["queues"]
+            QueueRow(vhost, name, topic, bool(a), bool(b), bool(c), bool(d), arguments(text))
+            for vhost, name, topic, a, b, c, d, text in rows["queues"]
         ],
         [
             BindingRow(

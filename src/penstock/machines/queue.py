@@ -117,15 +117,16 @@ class Queue:
         assert (settings.lock_ms is None) == (self.settings.lock_ms is None)
         self.settings = settings
         self._clock.set_ttl(settings.message_ttl_ms)
+        order = self._state.order
+        if settings.max_length_bytes is not None and not isinstance(order, MeasuredOrder):
+            self._state.order = MeasuredOrder(order)
 
     def measure(self, low: int, sizes: Sequence[int]) -> None:
-        """The sizes of all messages from `low`, which is the floor or below, to the end."""
+        """The sizes of messages from `low` on that came before there was a limit in bytes."""
         state = self._state
-        measured = state.order
-        if not isinstance(measured, MeasuredOrder):
-            measured = state.order = MeasuredOrder(measured)
-        measured.measure(low, sizes)
-        measured.count_ready(state.floor, state.end)
+        assert isinstance(state.order, MeasuredOrder)
+        state.order.measure(low, sizes)
+        state.order.count_ready(state.floor, state.end)
 
     # --- numbers ----------------------------------------------------------------------------------
 

@@ -182,6 +182,17 @@ class QueueState:
         ]
         return found + [(at, place) for at, place in self.moved.items() if place < below]
 
+    def unsettled_among(self, ranges: Sequence[Range]) -> list[Range]:
+        """The parts of these ranges that are not settled."""
+        found: list[Range] = []
+        for low, high in ranges:
+            low = max(low, self.floor)
+            while (low := self.states.find_other(SETTLED, low, high)) < high:
+                stop = self.states.find(SETTLED, low, high)
+                found.append((low, stop))
+                low = stop
+        return found
+
     def _unsettled_runs(self, below: int) -> Iterator[Range]:
         """Messages that are not settled and whose bytes are where their offset says."""
         low, limit = self.floor, min(below, self.end)

@@ -8,6 +8,7 @@
     header penstock.due              milliseconds since 1970, decimal: not to be delivered before
     header penstock.source           where a dead letter comes from: `<topic id>/<offset>`
     header penstock.copy-of          decimal offset: only the bytes of an older message, moved here
+    header penstock.targets          of a message that is delayed for long: where it goes when due
 
 A record that a Kafka producer wrote has no `amqp.properties`. Its headers then become the message's
 headers (as strings), its key the header `kafka.key`, its timestamp the timestamp; the headers named
@@ -17,6 +18,7 @@ in `_PROPERTIES` become the properties of that name. docs/amqp-mapping.md has th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -34,6 +36,7 @@ PROPERTIES = "amqp.properties"
 DUE = "penstock.due"
 SOURCE = "penstock.source"
 COPY_OF = "penstock.copy-of"
+TARGETS = "penstock.targets"
 KAFKA_KEY = "kafka.key"
 
 _MOST_MS = 1 << 53  # a time further away than that is a mistake
@@ -72,6 +75,7 @@ class StoredMessage(NamedTuple):
     due_ms: int | None = None
     source: bytes | None = None
     copy_of: int | None = None
+    targets: bytes | None = None
 
 
 def record_headers(message: Message, extra: Headers = ()) -> Headers:
@@ -156,6 +160,7 @@ def _read(record: object, queue: str) -> StoredMessage:
         number(fields.get(DUE)),
         fields.get(SOURCE),
         copy_of,
+        fields.get(TARGETS),
     )
 
 
@@ -185,13 +190,16 @@ _PROPERTIES = {  # header: property
 }
 
 
+_OURS = frozenset({DUE, SOURCE, COPY_OF, TARGETS, EXCHANGE, ROUTING_KEY})
+
+
 def _from_kafka(headers: Headers, key: bytes | None, timestamp_ms: int) -> bytes:
     table: dict[str, object] = {}
     texts: dict[str, str] = {}
     priority: int | None = None
     for name, value in headers:
         data = value or b""
-        if name in (DUE, SOURCE, COPY_OF, EXCHANGE, ROUTING_KEY):
+        if name in _OURS:
             continue
         if name == "priority":
             priority = number(data)
@@ -232,9 +240,14 @@ NOTHING_TELLING = Telling()
 
 def telling(properties: bytes) -> Telling:
     """What the properties tell. Most messages tell nothing, which costs two look-ups to see."""
-    flags = properties[0] << 8 | properties[1]
-    if not flags & _TELLING:
+    if not (properties[0] << 8 | properties[1]) & _TELLING:
         return NOTHING_TELLING
+    return _telling(properties)
+
+
+@lru_cache(maxsize=512)
+def _telling(properties: bytes) -> Telling:
+    flags = properties[0] << 8 | properties[1]
     parsed = message_properties.parse(properties)
     delay_ms = deduplication_id = deduplication_ms = None
     copies: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ ROWS = (
     UserRow("guest", "scrypt$...", ("administrator", "monitoring")),
     PermissionRow("guest", "/", ".*", "^a", ""),
     ExchangeRow("/", "x", "topic", True, False, True, ARGUMENTS),
-    QueueRow("/", "q", "q", True, False, True, ODD),
+    QueueRow("/", "q", "q", True, False, True, False, ODD),
     BindingRow("/", BINDING),
     BindingRow("/", ODD_BINDING),
     PolicyRow("/", "p", "^q", {"max-length": 7}, 3, "queues"),
