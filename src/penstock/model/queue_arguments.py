@@ -49,13 +49,13 @@ def _type_of(value: object) -> str:
 def _integer(low: int, high: int) -> Callable[[object], str | None]:
     def check(value: object) -> str | None:
         if not isinstance(value, int) or isinstance(value, bool):
-            return f"{{unacceptable_type,{_type_of(value)}}}"
-        if value < 0 <= low:
+            return f'"expected integer, got {_type_of(value)}"'
+        if value < min(low, 0):
             return f"{{value_negative,{value}}}"
         if value < low:
-            return f"{{value_zero,{value}}}" if value == 0 else f"{{value_too_small,{value}}}"
+            return f"{{value_zero,{value}}}"
         if value > high:
-            return f"{{value_too_big,{value}}}"
+            return f"{{max_value_exceeded,{value}}}"
         return None
 
     return check
@@ -69,11 +69,11 @@ def _boolean(value: object) -> str | None:
     return None if isinstance(value, bool) else f"{{unacceptable_type,{_type_of(value)}}}"
 
 
-def _one_of(*allowed: str) -> Callable[[object], str | None]:
+def _one_of(problem: str, *allowed: str) -> Callable[[object], str | None]:
     def check(value: object) -> str | None:
         if not isinstance(value, str):
             return f"{{unacceptable_type,{_type_of(value)}}}"
-        return None if value in allowed else f"{{value_unknown,{value}}}"
+        return None if value in allowed else problem.format(value)
 
     return check
 
@@ -100,13 +100,13 @@ _KNOWN: Mapping[str, Callable[[object], str | None]] = {
     "x-message-ttl": _integer(0, _MOST_MS),
     "x-dead-letter-exchange": _text,
     "x-dead-letter-routing-key": _text,
-    "x-dead-letter-strategy": _one_of("at-most-once", "at-least-once"),
+    "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", "at-most-once", "at-least-once"),
     "x-max-length": _integer(0, _MOST),
     "x-max-length-bytes": _integer(0, _MOST),
-    "x-overflow": _one_of(*Overflow),
+    "x-overflow": _one_of("invalid_overflow", *Overflow),
     "x-max-priority": _integer(0, 255),
-    "x-queue-mode": _one_of("default", "lazy"),
-    "x-queue-type": _one_of(CLASSIC, QUORUM, STREAM),
+    "x-queue-mode": _one_of("\"unsupported queue mode '{}'\"", "default", "lazy"),
+    "x-queue-type": _one_of("\"unsupported queue type '{}'\"", CLASSIC, QUORUM, STREAM),
     "x-queue-version": _integer(1, 2),
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _integer(-1, _MOST),
@@ -127,6 +127,10 @@ def check_arguments(arguments: Arguments, where: str) -> None:
     for name, value in arguments.items():
         check = _KNOWN.get(name)
         problem = check(value) if check is not None else None
+        if problem is not None and check is _text:
+            raise PreconditionFailed(
+                f"invalid type '{_type_of(value)}' for arg '{name}' in {where}"
+            )
         if problem is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {where}: {problem}")
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
@@ -138,9 +142,10 @@ def check_arguments(arguments: Arguments, where: str) -> None:
 def check_equivalent(name: str, received: object, current: object, where: str) -> None:
     """Raises PreconditionFailed when a redeclaration says something else."""
     if received != current or type(received) is not type(current):
+        one_is_missing = received is None or current is None
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {where}: received {_shown(received)} "
-            f"but current is {_shown(current)}"
+            f"inequivalent arg '{name}' for {where}: received {_shown(received, one_is_missing)} "
+            f"but current is {_shown(current, one_is_missing)}"
         )
 
 
@@ -153,11 +158,11 @@ def check_same_arguments(received: Arguments, current: Arguments, where: str) ->
         check_equivalent(name, received.get(name, default), current.get(name, default), where)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, with_type: bool) -> str:
     if value is None:
         return "none"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"'{text}'"
+    return f"the value '{text}' of type '{_type_of(value)}'" if with_type else f"'{text}'"
 
 
 # --- meaning --------------------------------------------------------------------------------------

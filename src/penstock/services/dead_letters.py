@@ -30,6 +30,7 @@ from penstock.services.vhost import VirtualHost
 _log = logging.getLogger("penstock")
 
 _AT_ONCE = 256
+_Letter = tuple[Message, bytes | None]  # with where it comes from
 _RETRY_SECONDS = 1.0
 
 
@@ -57,7 +58,9 @@ class DeadLetterOffice:
 
     def bury_refused(self, queue: Queue, messages: Sequence[Message]) -> None:
         """Messages that the queue had no room for: they were never in it."""
-        dead = [(self._dead(queue, one, DeadReason.MAXLEN), None) for one in messages]
+        dead: list[_Letter] = [
+            (self._dead(queue, one, DeadReason.MAXLEN), None) for one in messages
+        ]
         task = asyncio.get_running_loop().create_task(self._deliver(queue, dead))
         self._others.add(task)
         task.add_done_callback(self._others.discard)
@@ -93,9 +96,9 @@ class DeadLetterOffice:
 
     async def _read(
         self, queue: Queue, live: LiveQueue, ranges: Sequence[Range], reason: DeadReason
-    ) -> list[tuple[Message, bytes | None]]:
+    ) -> list[_Letter]:
         """The dead letters, each with where it comes from."""
-        dead: list[tuple[Message, bytes | None]] = []
+        dead: list[_Letter] = []
         for low, high in ranges:
             for offset in range(low, high):
                 entry = await live.log.entry_or_wait(live.machine.state.place_of(offset))
@@ -116,7 +119,7 @@ class DeadLetterOffice:
             entry.body,
         )
 
-    async def _deliver(self, queue: Queue, dead: list[tuple[Message, bytes | None]]) -> None:
+    async def _deliver(self, queue: Queue, dead: list[_Letter]) -> None:
         """Return when every letter is safe at its targets, or has none."""
         while dead:
             vhost = self._find(queue.vhost)
@@ -127,8 +130,8 @@ class DeadLetterOffice:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _try_to_deliver(
-        self, vhost: VirtualHost, queue: Queue, dead: list[tuple[Message, bytes | None]]
-    ) -> list[tuple[Message, bytes | None]]:
+        self, vhost: VirtualHost, queue: Queue, dead: list[_Letter]
+    ) -> list[_Letter]:
         """One attempt; the letters that some target did not take."""
         groups: dict[str, list[int]] = {}
         for index, (message, _) in enumerate(dead):

@@ -68,7 +68,7 @@ class Policies:
         for policies in self._by_vhost.values():
             policies.sort(key=_rank)
 
-    def list(self) -> list[PolicyRow]:
+    def all(self) -> Sequence[PolicyRow]:
         return [row for rows in self._by_vhost.values() for row in rows]
 
     def fitting(self, vhost: str, name: str, what: str) -> PolicyRow | None:

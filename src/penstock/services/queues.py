@@ -202,7 +202,7 @@ class Queues:
                 raise PreconditionFailed(f"{queue.where} in use")
             count = (await self.info(queue)).message_count
             if if_empty and count:
-                raise PreconditionFailed(f"{queue.where} is not empty")
+                raise PreconditionFailed(f"{queue.where} not empty")
             await self._delete(vhost, queue)
             return count
 

@@ -70,8 +70,10 @@ class Routing:
         """Delete an exchange; one that is missing is as good as deleted."""
         if name == DEFAULT_EXCHANGE:
             raise AccessRefused("operation not permitted on the default exchange")
-        if name.startswith(RESERVED):
-            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        if name.startswith(RESERVED) and vhost.exchanges.get(name) is not None:
+            raise AccessRefused(
+                f"deletion of system exchange '{name}' in vhost '{vhost.name}' not allowed"
+            )
 
         async def work() -> None:
             exchange = vhost.exchanges.get(name)

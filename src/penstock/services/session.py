@@ -198,7 +198,7 @@ class Session:
     # --- publishing -------------------------------------------------------------------------------
 
     def check_publish(self, exchange: str) -> None:
-        """Whether this session may publish there; raises why not. Cheap: called for each message."""
+        """Raises why this session may not publish there. Cheap: called for each message."""
         if exchange != DEFAULT_EXCHANGE and self.vhost.exchange(exchange).internal:
             raise AccessRefused(
                 f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost.name}'"
@@ -252,7 +252,7 @@ class Session:
     async def get(
         self, queue: str, *, no_ack: bool = False
     ) -> tuple[Delivery, int, Fetched] | None:
-        """The next message of a queue, how many are left, and who is to be told what became of it."""
+        """The next message of a queue, how many are left, and who is told what became of it."""
         self._check("read", "queue", queue)
         found = self.vhost.queue(queue)
         check_owner(found, self)

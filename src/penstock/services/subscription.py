@@ -26,7 +26,15 @@ WANTED = 1024  # how many messages a waiting consumer is given at most
 class Delivery:
     """A message on its way to a consumer."""
 
-    __slots__ = ("body", "delivery_count", "exchange", "offset", "properties", "routing_key")
+    __slots__ = (
+        "body",
+        "delivery_count",
+        "exchange",
+        "offset",
+        "properties",
+        "redelivered",
+        "routing_key",
+    )
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class Delivery:
     ) -> None:
         self.offset = offset
         self.delivery_count = delivery_count  # how often it came back: 0 the first time
+        self.redelivered = delivery_count > 0
         self.exchange = exchange
         self.routing_key = routing_key
         self.properties = properties
@@ -46,10 +55,6 @@ class Delivery:
 
     def __repr__(self) -> str:
         return f"Delivery({self.offset}, {self.routing_key!r}, {len(self.body)} bytes)"
-
-    @property
-    def redelivered(self) -> bool:
-        return self.delivery_count > 0
 
 
 class Subscription:

@@ -117,10 +117,10 @@ class Users:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def list(self) -> list[UserRow]:
+    def all(self) -> Sequence[UserRow]:
         return sorted(self._users.values())
 
-    def permissions(self) -> list[PermissionRow]:
+    def permissions(self) -> Sequence[PermissionRow]:
         return sorted(self._permissions.values())
 
     async def put(self, name: str, password: str | None, tags: Sequence[str] = ()) -> None:
