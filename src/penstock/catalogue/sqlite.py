@@ -147,7 +147,7 @@ class SqliteCatalogue:
         await self.do(_each("DELETE FROM consumer_groups WHERE group_id = ?", ids))
 
     async def keep_groups(self, group_ids: Collection[str]) -> None:
-        await self._do(_each(_KEEP_GROUPS, [(json.dumps(list(group_ids)),)]))
+        await self.do(_each(_KEEP_GROUPS, [(json.dumps(list(group_ids)),)]))
 
     async def close(self) -> None:
         if self._writer is None:
