@@ -31,6 +31,7 @@ from penstock.kafka.context import BrokerServices
 from penstock.kafka.dispatch import api_name
 from penstock.kafka.fetch_sessions import FetchSessions
 from penstock.kafka.server import KafkaServer
+from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
 from penstock.model.cluster import Cluster, Node
@@ -50,6 +51,9 @@ from penstock.services.log_upkeep import keep_logs
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.quotas import Quotas
+from penstock.services.share_dead_letters import ShareDeadLetters
+from penstock.services.share_partitions import SharePartitions
+from penstock.services.share_rules import share_rules
 from penstock.services.topics import Topics, new_topic_id
 from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
@@ -146,6 +150,22 @@ class Broker:
             coordinator_epoch=self.store.leader_epoch,
             limits=TransactionLimits.of(configs.config),
         )
+        share_partitions = SharePartitions(
+            groups.shares,
+            topics,
+            partitions,
+            self.store,
+            self.flusher,
+            clock,
+            configs.group_settings,
+            ShareDeadLetters(
+                topics,
+                partitions,
+                clock,
+                lambda: configs.config,
+                lambda group_id: share_rules(configs.group_settings(group_id)),
+            ),
+        )
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
         self.services = BrokerServices(
@@ -159,6 +179,8 @@ class Broker:
             configs=configs,
             quotas=quotas,
             sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            share_partitions=share_partitions,
+            share_sessions=ShareSessions(config.group_share_max_share_sessions),
         )
 
     def _config_changed(self, config: BrokerConfig) -> None:
@@ -256,6 +278,7 @@ class Broker:
         if self.kafka is not None:
             await self.kafka.close()
         await self.supervisor.close()
+        await self.services.share_partitions.close()
         await self.services.transactions.close()
         await self.services.groups.close()
         await self.services.partitions.close()

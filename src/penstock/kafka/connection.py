@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._replies: deque[_Reply] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetches: set[asyncio.Task[None]] = set()
+        self._goodbyes: dict[Hashable, Callable[[], None]] = {}
         self._transport: asyncio.Transport | None = None
         self._queued_bytes = 0
         self._busy = False  # a request is in the part that must not overlap with the next
@@ -86,6 +88,9 @@ class Connection(asyncio.BufferedProtocol):
         # half a commit would be worse than an answer that nobody reads.
         for task in self._fetches:
             task.cancel()
+        for goodbye in self._goodbyes.values():
+            goodbye()
+        self._goodbyes.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.space()
@@ -206,7 +211,8 @@ class Connection(asyncio.BufferedProtocol):
             reply = _Reply(header.api_key)
             self._replies.append(reply)
             task = self._server.loop.create_task(self._serve(header, frame, reply))
-            tasks = self._fetches if header.api_key == dispatch.FETCH else self._tasks
+            is_fetch = header.api_key in (dispatch.FETCH, dispatch.SHARE_FETCH)
+            tasks = self._fetches if is_fetch else self._tasks
             tasks.add(task)
             task.add_done_callback(partial(self._finished, tasks, reply, len(frame)))
 
@@ -280,6 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             client_id=header.client_id or "",
             client_host=self.host,
             release=self._release,
+            goodbyes=self._goodbyes,
         )
         answer = dispatch.answer(ctx, frame[body_at:])
         if self._server.broker.quotas.is_set(REQUEST_PERCENTAGE):
