@@ -211,11 +211,10 @@ class Groups:
             given = [MemberIdWithdrawn(member_id) for member_id in lane.classic.given_ids]
             return Decision([*given, *lane.offsets.forget_all().records, *group_tombstones(lane)])
 
-        lane = self._store.find(group_id)
-        share = None if lane is None else lane.share
+        share = self.shares.find(group_id)
+        started = {} if share is None else dict(share.started)
         await self._store.change(group_id, decide)
-        if share is not None:
-            self.shares.forgotten(share)
+        self.shares.forgotten(group_id, started)
 
 
 def new_member_id(prefix: str) -> str:

@@ -24,7 +24,11 @@ from penstock.machines.share_group import ShareGroup
 from penstock.machines.share_group_heartbeat import ASSIGNOR, ShareGroupLimits, ShareHeartbeat
 from penstock.model.consumer_group_records import Assignment
 from penstock.model.group_config import GroupSettings
-from penstock.model.share_group_records import SharePartitionsStarted, StartedTopic
+from penstock.model.share_group_records import (
+    SharePartitionsStarted,
+    StartedTopic,
+    StartedTopics,
+)
 from penstock.model.topic import Topic
 from penstock.services.group_config import ShareGroupsConfig
 from penstock.services.group_lane import Lane
@@ -54,7 +58,7 @@ class ShareGroupVerbs:
         self._topics = topics
         self._config = config
         self._settings = settings
-        self.on_deleted: list[Callable[[ShareGroup], None]] = []
+        self.on_deleted: list[Callable[[str, StartedTopics], None]] = []
 
     def __repr__(self) -> str:
         return f"<ShareGroupVerbs {self._store!r}>"
@@ -154,10 +158,10 @@ class ShareGroupVerbs:
 
         await self._store.change(group_id, decide)
 
-    def forgotten(self, group: ShareGroup) -> None:
-        """The group was deleted."""
+    def forgotten(self, group_id: str, started: StartedTopics) -> None:
+        """A group that had begun to read these was deleted."""
         for listener in self.on_deleted:
-            listener(group)
+            listener(group_id, started)
 
     # --- looking ----------------------------------------------------------------------------------
 

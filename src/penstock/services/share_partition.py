@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from penstock.errors import InvalidRecordState, OffsetOutOfRange
 from penstock.log.chunk import LogChunk
@@ -23,6 +23,12 @@ from penstock.model.batch import BatchHeader, whole_batches
 from penstock.model.offset_ranges import Range, as_ranges, merge_ranges
 from penstock.model.queue_journal import Acked, JournalRecord
 from penstock.model.records import read_records
+from penstock.model.share_delivery import (
+    NOTHING_ACQUIRED,
+    Acknowledgements,
+    Acquired,
+    AcquiredRange,
+)
 from penstock.model.topic import Topic
 from penstock.runtime.clock import Clock
 from penstock.services.queue_journal import QueueJournal
@@ -33,34 +39,6 @@ _LOOK_BYTES = 1 << 20  # read at a time to see which records there are
 _LONGEST_WAIT_SECONDS = 3600.0
 
 Bell = asyncio.Event
-
-
-class AcquiredRange(NamedTuple):
-    """Offsets first to last, both included, delivered for the n-th time."""
-
-    first: int
-    last: int
-    delivery_count: int
-
-
-class Acquired(NamedTuple):
-    """Records for a member: whole batches, and which of the records in them are meant."""
-
-    data: Sequence[bytes | bytearray | memoryview]
-    ranges: Sequence[AcquiredRange]
-    record_count: int
-
-
-NOTHING_ACQUIRED = Acquired((), (), 0)
-
-
-class Acknowledgements(NamedTuple):
-    """What a member says of records, by offset. What it calls gaps is accepted."""
-
-    accepted: Sequence[int] = ()
-    released: Sequence[int] = ()
-    rejected: Sequence[int] = ()
-    renewed: Sequence[int] = ()
 
 
 class Undertaker(Protocol):
@@ -413,4 +391,3 @@ def _gaps(header: BatchHeader, data: memoryview, low: int, high: int) -> list[Ra
     known = frozenset(record.offset for record in read_records(data))
     start = max(low, header.base_offset)
     return gaps + as_ranges(offset for offset in range(start, high) if offset not in known)
-

@@ -16,9 +16,9 @@ from penstock.log import layout
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
 from penstock.machines.queue import Queue as Machine
-from penstock.machines.share_group import ShareGroup
 from penstock.model.group_config import GroupSettings
 from penstock.model.queue_journal import NOTHING_MARKED, Checkpoint
+from penstock.model.share_group_records import StartedTopics
 from penstock.model.topic import Topic, topic_id_text
 from penstock.runtime.clock import Clock
 from penstock.services.partitions import Partitions
@@ -177,10 +177,10 @@ class SharePartitions:
         if found is not None:
             found.close(deleted=deleted)
 
-    def _group_deleted(self, group: ShareGroup) -> None:
-        for topic_id, topic in group.started.items():
-            self._drop(group.group_id, topic.name)
-            self._store.delete_journals(topic_id, purpose(group.group_id))
+    def _group_deleted(self, group_id: str, started: StartedTopics) -> None:
+        for topic_id, topic in started.items():
+            self._drop(group_id, topic.name)
+            self._store.delete_journals(topic_id, purpose(group_id))
 
     async def _topic_deleted(self, topic: Topic) -> None:
         for group in self._groups.all():

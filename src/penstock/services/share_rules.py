@@ -39,9 +39,7 @@ class ShareRules:
         found = _DURATION.fullmatch(self.offset_reset)
         if found is None:
             return None
-        return round(
-            sum(float(found[unit] or 0) * span_ms for unit, span_ms in _UNIT_MS.items())
-        )
+        return round(sum(float(found[unit] or 0) * span_ms for unit, span_ms in _UNIT_MS.items()))
 
 
 @lru_cache(maxsize=256)

@@ -29,12 +29,9 @@ from penstock.kafka.share_sessions import (
     PartitionKey,
     ShareSession,
 )
+from penstock.model.share_delivery import Acknowledgements, Acquired
 from penstock.model.topic import Topic
-from penstock.services.share_partition import (
-    Acknowledgements,
-    Acquired,
-    SharePartition,
-)
+from penstock.services.share_partition import SharePartition
 
 _NIL = UUID(int=0)
 _MILLISECOND = timedelta(milliseconds=1)
