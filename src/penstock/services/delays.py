@@ -23,6 +23,7 @@ from penstock.machines.queue_outcome import DeadLetters
 from penstock.model.queue_arguments import rules_of
 from penstock.model.queue_record import DUE, SOURCE, TARGETS, Message, StoredMessage
 from penstock.model.records import Headers
+from penstock.runtime.timer import Timer
 from penstock.services.live_queue import Enqueued, LiveQueue
 from penstock.services.queue import Queue, QueueHost
 from penstock.services.queue_loading import load_queue
@@ -51,7 +52,7 @@ class Delays:
         self._find = find
         self._buckets: dict[int, Queue] = {}
         self._releasing: dict[int, asyncio.Task[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self.clock, self._begin)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -91,17 +92,10 @@ class Delays:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         waiting = [hour for hour in self._buckets if hour not in self._releasing]
-        if waiting and not self._closed:
-            seconds = (min(waiting) * BUCKET_MS - self.clock.now_ms()) / 1000
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(max(0.0, seconds), 3600.0), self._begin)
+        self._timer.set(min(waiting) * BUCKET_MS if waiting and not self._closed else None)
 
     def _begin(self) -> None:
-        self._timer = None
         hour = self.clock.now_ms() // BUCKET_MS
         for one in sorted(self._buckets):
             if one <= hour and one not in self._releasing:
@@ -191,8 +185,7 @@ class Delays:
 
     async def close(self) -> None:
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         tasks = list(self._releasing.values())
         for task in tasks:
             task.cancel()

@@ -22,11 +22,13 @@ from penstock.machines.queue_consumers import Consumer, Consumers
 from penstock.machines.queue_outcome import DeadLetters, Outcome
 from penstock.model.offset_ranges import Range, as_ranges
 from penstock.model.queue_arguments import QueueRules
-from penstock.model.queue_journal import Acked, JournalRecord
+from penstock.model.queue_journal import SETTLING, Acked, JournalRecord, Moved
 from penstock.model.queue_record import Message
 from penstock.model.queue_settings import Overflow, QueueSettings
 from penstock.model.records import Headers
 from penstock.runtime.clock import Clock
+from penstock.runtime.timer import Timer
+from penstock.services.queue_admission import Admission
 from penstock.services.queue_journal import QueueJournal
 from penstock.services.queue_log import QueueLog
 from penstock.services.queue_reader import QueueReader
@@ -61,7 +63,13 @@ class LiveQueue:
     """One queue that is in use. Made by `Queue.wake`."""
 
     def __init__(
-        self, queue: Queue, machine: Machine, log: QueueLog, journal: QueueJournal, clock: Clock
+        self,
+        queue: Queue,
+        machine: Machine,
+        log: QueueLog,
+        journal: QueueJournal,
+        admission: Admission,
+        clock: Clock,
     ) -> None:
         self.queue = queue
         self.name = queue.name
@@ -69,6 +77,7 @@ class LiveQueue:
         self.log = log
         self.journal = journal
         self.reader = QueueReader(machine.state, log, queue.rules.shows_counts)
+        self.admission = admission
         self.consumers = Consumers(single_active=machine.settings.single_active_consumer)
         self.is_closed = False
         self._clock = clock
@@ -77,8 +86,7 @@ class LiveQueue:
         self._scheduled = False
         self._fetching: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_ms: int | None = None
+        self._timer = Timer(clock, self.wake)
         self._unseen = 0
         self._bell = _Bell(self)
         log.replica.watch(self._bell)
@@ -100,48 +108,30 @@ class LiveQueue:
         extras: Sequence[Headers | None] | None = None,
     ) -> Enqueued:
         """Append messages; those that the queue has no room for are refused."""
-        settings = self.machine.settings
+        now_ms = self._clock.now_ms()
         refused: Sequence[int] = _NONE
-        if settings.overflow is not Overflow.DROP_HEAD:
-            count = self._accepted(messages)
-            if count < len(messages):
-                refused = range(count, len(messages))
-                self._refuse(messages[count:])
-                messages = messages[:count]
-                dues = dues and dues[:count]
-                extras = extras and extras[:count]
+        if not self.admission.is_simple:
+            kept, refused = self.admission.select(messages, now_ms)
+            if kept is not None:
+                self._refuse([messages[at] for at in refused])
+                messages = [messages[at] for at in kept]
+                dues = dues and [dues[at] for at in kept]
+                extras = extras and [extras[at] for at in kept]
                 if not messages:
                     return Enqueued(None, refused)
         keep = len(self.consumers) > 0
         try:
             appended = self.log.append(
-                messages, self._clock.now_ms(), settings, dues=dues, extras=extras, keep=keep
+                messages, now_ms, self.machine.settings, dues=dues, extras=extras, keep=keep
             )
         except StorageError:
             return Enqueued(None, range(len(messages) + len(refused)))
+        self.admission.appended(appended.base_offset, messages)
         self.queue.published += len(messages)
         return Enqueued(self.log.replica.when_safe(appended.end_offset), refused)
 
-    def _accepted(self, messages: Sequence[Message]) -> int:
-        """How many of these a queue has room for that refuses what is too much."""
-        room, room_bytes = self.machine.room()
-        if room is not None:
-            room = max(0, room - self.log.pending)
-            if room_bytes is None:
-                return min(room, len(messages))
-        count = 0
-        for message in messages:
-            if room is not None and count >= room:
-                break
-            if room_bytes is not None:
-                if room_bytes <= 0:
-                    break
-                room_bytes -= len(message.body)
-            count += 1
-        return count
-
     def _refuse(self, messages: Sequence[Message]) -> None:
-        if self.machine.settings.overflow is Overflow.REJECT_PUBLISH_DLX:
+        if messages and self.machine.settings.overflow is Overflow.REJECT_PUBLISH_DLX:
             self.queue.host.bury_refused(self.queue, messages)
 
     # --- the pump ---------------------------------------------------------------------------------
@@ -162,12 +152,11 @@ class LiveQueue:
             self._take_in(end)
         self._deal()
         # Messages that live no time at all were dealt to those who waited; now the others go.
-        self._set_timer()
+        self._timer.set(self.machine.next_ms())
         self._tick()
         settings = self.machine.settings
         if settings.max_length is not None or settings.max_length_bytes is not None:
             self._perform(self.machine.make_room(self.consumers.demand()))
-        self._set_timer()
         if self.journal.wants_checkpoint:
             self.checkpoint()
 
@@ -212,28 +201,12 @@ class LiveQueue:
             ready = machine.ready
 
     def _tick(self) -> None:
-        if self._due_ms is not None:
-            now_ms = self._clock.now_ms()
-            if self._due_ms <= now_ms:
-                self._perform(self.machine.tick(now_ms))
-                self._due_ms = self.machine.next_ms()
-
-    def _set_timer(self) -> None:
-        due_ms = self.machine.next_ms()
-        if due_ms == self._due_ms and (due_ms is None or self._timer is not None):
-            return
-        self._due_ms = due_ms
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        due_ms = self._timer.due_ms
         if due_ms is not None:
-            # Long waits are cut: an event loop cannot wait for years.
-            seconds = min(max(0.0, (due_ms - self._clock.now_ms()) / 1000), 3600.0)
-            self._timer = self._loop.call_later(seconds, self._timer_rings)
-
-    def _timer_rings(self) -> None:
-        self._timer = None
-        self.wake()
+            now_ms = self._clock.now_ms()
+            if due_ms <= now_ms:
+                self._perform(self.machine.tick(now_ms))
+                self._timer.set(self.machine.next_ms())
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -282,6 +255,7 @@ class LiveQueue:
     ) -> tuple[list[Delivery], list[Range]]:
         """Deliveries of reserved messages as far as they are at hand; and the rest."""
         taken, rest, missing = self.reader.open(reserved, limit, max_bytes)
+        self.queue.delivered += len(taken)
         if missing:
             self.forget_missing(missing, holder)
         return taken, rest
@@ -317,8 +291,7 @@ class LiveQueue:
     def ack(self, offsets: Sequence[int], holder: Subscription | None) -> None:
         machine = self.machine
         for record in machine.ack(offsets, holder).records:
-            machine.apply(record)
-            self.journal.add(record)
+            self._record(record)
         self.log.pages.drop_below(machine.state.floor)
         self.queue.acknowledged += len(offsets)
         self._settled(holder, len(offsets))
@@ -358,6 +331,10 @@ class LiveQueue:
         """The copies of these dead letters are safe."""
         self._record(self.machine.bury(ranges))
 
+    def moved(self, record: Moved) -> None:
+        """The bytes of these messages lie elsewhere in the log now."""
+        self._record(record)
+
     def reconfigure(self, rules: QueueRules) -> None:
         """The policy of the queue changed."""
         measures = self.machine.settings.max_length_bytes is not None
@@ -389,6 +366,8 @@ class LiveQueue:
     def _record(self, record: JournalRecord) -> None:
         self.machine.apply(record)
         self.journal.add(record)
+        if isinstance(record, SETTLING):
+            self.admission.settled(record.ranges)
 
     # --- ending -----------------------------------------------------------------------------------
 
@@ -407,8 +386,7 @@ class LiveQueue:
         self._subscriptions.clear()
         self.journal.close(write=not deleted)
         self.log.replica.unwatch(self._bell)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         for task in (self._fetching, self._measuring):
             if task is not None:
                 task.cancel()

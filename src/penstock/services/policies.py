@@ -15,6 +15,8 @@ from penstock.errors import NotFound, PreconditionFailed
 from penstock.model.name_pattern import name_pattern
 from penstock.model.queue_arguments import check_arguments
 
+__all__ = ["ALL", "EXCHANGES", "QUEUES", "Policies", "PolicyRow"]
+
 QUEUES, EXCHANGES, ALL = "queues", "exchanges", "all"
 _IGNORED = frozenset(
     {

@@ -20,6 +20,7 @@ from penstock.model.queue_arguments import QueueRules
 from penstock.model.queue_record import Message
 from penstock.model.records import Headers
 from penstock.runtime.clock import Clock
+from penstock.runtime.timer import Timer
 from penstock.services.live_queue import Enqueued, LiveQueue
 from penstock.services.partitions import Partitions
 from penstock.services.topics import Topics
@@ -66,6 +67,7 @@ class Queue:
         "adopted",
         "arguments",
         "auto_delete",
+        "delivered",
         "durable",
         "exclusive",
         "host",
@@ -91,10 +93,11 @@ class Queue:
         self.live: LiveQueue | None = None
         self.is_deleted = False
         self.published = 0
+        self.delivered = 0
         self.acknowledged = 0
         self._loading: asyncio.Task[LiveQueue] | None = None
         self._waiting: list[_Waiting] | None = None
-        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry: Timer | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} in {self.vhost!r} {self.live or 'asleep'}>"
@@ -194,26 +197,18 @@ class Queue:
 
     def used(self) -> None:
         """Somebody declared it, consumes from it or took from it: `x-expires` begins anew."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        if self.rules.expires_ms is not None and not self.is_deleted and not self.consumer_count:
-            loop = asyncio.get_running_loop()
-            # An event loop cannot wait for years; a long time is waited for in pieces.
-            seconds = min(self.rules.expires_ms / 1000, 86_400.0)
-            until = self.host.clock.now_ms() + self.rules.expires_ms
-            self._expiry = loop.call_later(seconds, self._expires, until)
-
-    def _expires(self, until_ms: int) -> None:
-        self._expiry = None
-        now_ms = self.host.clock.now_ms()
-        if self.consumer_count or self.is_deleted:
+        expires_ms = self.rules.expires_ms
+        if expires_ms is None or self.is_deleted or self.consumer_count:
+            if self._expiry is not None:
+                self._expiry.cancel()
             return
-        if now_ms >= until_ms:
+        if self._expiry is None:
+            self._expiry = Timer(self.host.clock, self._expires)
+        self._expiry.set(self.host.clock.now_ms() + expires_ms)
+
+    def _expires(self) -> None:
+        if not self.consumer_count and not self.is_deleted:
             self.host.delete_unused(self)
-        else:
-            seconds = min((until_ms - now_ms) / 1000, 86_400.0)
-            self._expiry = asyncio.get_running_loop().call_later(seconds, self._expires, until_ms)
 
     def last_consumer_left(self) -> None:
         if self.auto_delete and not self.is_deleted:

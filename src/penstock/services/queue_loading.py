@@ -18,6 +18,7 @@ from penstock.model.queue_record import StoredMessage
 from penstock.model.queue_settings import QueueSettings
 from penstock.model.topic import topic_id_text
 from penstock.services.live_queue import LiveQueue
+from penstock.services.queue_admission import Admission
 from penstock.services.queue_journal import JOURNAL_SETTINGS, QueueJournal
 from penstock.services.queue_log import Arrival, QueueLog, marks_of_stored
 
@@ -50,7 +51,9 @@ async def load_queue(queue: Queue) -> LiveQueue:
     machine.recovered()
     log = QueueLog(replica, queue.name)
     await _look_at_messages(machine, log, journal, end, host.clock.now_ms())
-    return LiveQueue(queue, machine, log, journal, host.clock)
+    admission = Admission(machine, log, queue.rules)
+    await admission.recall(host.clock.now_ms())
+    return LiveQueue(queue, machine, log, journal, admission, host.clock)
 
 
 async def _look_at_messages(

@@ -244,6 +244,8 @@ class QueueLog:
             self.pages.add(page)
             if page.base <= place < page.end:
                 wanted = page
+        if wanted is not None:
+            self.pages.use(wanted)
         return wanted
 
 

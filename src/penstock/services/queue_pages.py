@@ -2,7 +2,8 @@
 
 A page is what one batch of the log holds. Pages of new messages are kept while consumers are there
 to take them, so that a consumer that keeps up never reads the disk; pages that were read are kept
-while their messages are being taken. Both within a budget of bytes, the oldest going first.
+while their messages are being taken. Both within a budget of bytes: what was taken goes first, then
+what will be needed last.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ class Page:
 class Pages:
     """Pages by offset."""
 
-    __slots__ = ("_bases", "_by_base", "_last", "size")
+    __slots__ = ("_bases", "_by_base", "_last", "size", "taken_to")
 
     def __init__(self) -> None:
+        self.taken_to = 0  # messages below were given out, and are needed only if they come back
         self._bases: list[int] = []
         self._by_base: dict[int, Page] = {}
         self._last: Page | None = None
@@ -56,8 +58,12 @@ class Pages:
         self._by_base[page.base] = page
         self.size += page.size
         while self.size > BUDGET_BYTES and len(self._bases) > 1:
-            oldest = self._bases[0] if self._bases[0] != page.base else self._bases[1]
-            self._drop(oldest)
+            first = self._by_base[self._bases[0]]
+            self._drop(first.base if first.end <= self.taken_to else self._bases[-1])
+
+    def use(self, page: Page) -> None:
+        """Keep this page at hand, whatever the budget says, until another is used."""
+        self._last = page
 
     def find(self, offset: int) -> Page | None:
         """The page that has the offset, if it is in memory."""
@@ -88,5 +94,3 @@ class Pages:
         page = self._by_base.pop(base)
         self._bases.remove(base)
         self.size -= page.size
-        if self._last is page:
-            self._last = None

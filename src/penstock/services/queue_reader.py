@@ -67,6 +67,7 @@ class QueueReader:
                     low += 1
                     if room <= 0:
                         break
+                pages.taken_to = max(pages.taken_to, place + 1)
             if low < high:
                 rest.append((low, high))
         return taken, rest, missing

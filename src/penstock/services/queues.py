@@ -46,6 +46,7 @@ from penstock.services.partitions import Partitions
 from penstock.services.policies import QUEUES, Policies
 from penstock.services.queue import Queue
 from penstock.services.queue_loading import PURPOSE, load_queue
+from penstock.services.queue_space import reclaim
 from penstock.services.routing import RESERVED, Routing
 from penstock.services.topics import Topics
 from penstock.services.vhost import VirtualHost
@@ -119,6 +120,18 @@ class Queues:
         await asyncio.gather(*self._deleting.values(), return_exceptions=True)
         for queue in list(self._by_topic.values()):
             queue.close(deleted=False)
+
+    async def reclaim(self) -> int:
+        """Give back the disk space of what is settled; how many segments went."""
+        now_ms = self.clock.now_ms()
+        return sum([await reclaim(queue, now_ms) for queue in self.all() if queue.live])
+
+    async def needed_from(self, topic: str) -> int | None:
+        """The first offset of a queue's topic that is still needed; None when it is no queue's."""
+        queue = self._by_topic.get(topic)
+        if queue is None or queue.rules.kind == STREAM:
+            return None
+        return (await queue.wake()).machine.state.needed_from()
 
     def by_topic(self, topic: str) -> Queue | None:
         return self._by_topic.get(topic)

@@ -21,6 +21,7 @@ from penstock.model.binding import Destination
 from penstock.model.queue_arguments import STREAM
 from penstock.model.queue_record import Message
 from penstock.services.publishing import Publication
+from penstock.services.queue import Queue
 from penstock.services.queues import QueueInfo, check_owner
 from penstock.services.replies import REPLY_PREFIX, REPLY_TO, ReplySubscription
 from penstock.services.streams import StreamSubscription, subscribe_to_stream
@@ -260,6 +261,13 @@ class Session:
             raise PreconditionFailed(f"{found.where} is a stream: consume from it")
         live = await found.wake()
         return await live.get(no_ack=no_ack)
+
+    def readable(self, queue: str) -> Queue:
+        """The queue, if this session may read it; for those who look inside without taking."""
+        self._check("read", "queue", queue)
+        found = self.vhost.queue(queue)
+        check_owner(found, self)
+        return found
 
     # --- permissions ------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from penstock.errors import LoginRefused, NotFound
 from penstock.model.name_pattern import name_pattern
 from penstock.model.queue_names import DEFAULT_VHOST
 
+__all__ = ["ADMINISTRATOR", "GUEST", "PermissionRow", "User", "UserRow", "Users", "hash_password"]
+
 GUEST = "guest"
 ADMINISTRATOR = "administrator"
 _SCRYPT = {"n": 1 << 13, "r": 8, "p": 1, "dklen": 32}  # 8 MB, some 20 ms

@@ -7,6 +7,8 @@ from penstock.machines.exchange import Exchange, Exchanges
 from penstock.machines.seen_ids import SeenIds
 from penstock.services.queue import Queue
 
+__all__ = ["STANDARD_EXCHANGES", "Exchange", "VirtualHost"]
+
 # What every virtual host has from the start, and nobody can delete (AMQP 0-9-1 §3.1.3).
 STANDARD_EXCHANGES = (
     ("amq.direct", "direct", False),
