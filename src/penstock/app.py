@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
+from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
 from penstock.errors import BrokerError, StorageError
 from penstock.kafka.context import BrokerServices
@@ -48,6 +49,7 @@ from penstock.services.group_config import GroupsConfig
 from penstock.services.groups import Groups
 from penstock.services.journal import Journal
 from penstock.services.log_upkeep import keep_logs
+from penstock.services.messaging import Messaging
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.quotas import Quotas
@@ -79,7 +81,9 @@ class Broker:
         )
         self.catalogue: SqliteCatalogue
         self.services: BrokerServices
+        self.messaging: Messaging
         self.kafka: KafkaServer | None = None
+        self.amqp: Any = None
         self.http: Any = None
         self.addresses: dict[str, tuple[str, int] | None] = {}
         self.is_ready = False
@@ -150,6 +154,8 @@ class Broker:
             coordinator_epoch=self.store.leader_epoch,
             limits=TransactionLimits.of(configs.config),
         )
+        rows = SqliteMessagingCatalogue(self.catalogue)
+        self.messaging = Messaging(rows, topics, partitions, self.store, self.flusher, clock)
         share_partitions = SharePartitions(
             groups.shares,
             topics,
@@ -190,6 +196,7 @@ class Broker:
     async def _load_state(self) -> None:
         await self.services.groups.load()
         await self.services.transactions.load()
+        await self.messaging.load()
 
     async def _open_doors(self) -> None:
         config, cluster = self.config, self.services.cluster
@@ -200,6 +207,11 @@ class Broker:
             advertised = config.advertised_kafka or Address(*reachable(bound))
             cluster.nodes[:] = [Node(config.node_id, advertised.host, advertised.port)]
             self.addresses["kafka"] = bound
+        if config.amqp is not None:
+            from penstock.amqp.server import AmqpServer
+
+            self.amqp = AmqpServer(self.messaging, config, cluster.cluster_id)
+            self.addresses["amqp"] = await self.amqp.open(config.amqp.host, config.amqp.port)
         if config.http is not None:
             from penstock.http.api import application
             from penstock.http.server import HttpServer
@@ -277,9 +289,12 @@ class Broker:
         self.is_ready = False
         if self.http is not None:
             await self.http.close()
+        if self.amqp is not None:
+            await self.amqp.close()
         if self.kafka is not None:
             await self.kafka.close()
         await self.supervisor.close()
+        await self.messaging.close()
         await self.services.share_partitions.close()
         await self.services.transactions.close()
         await self.services.groups.close()

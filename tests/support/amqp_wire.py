@@ -74,6 +74,7 @@ class AmqpWire:
     def __init__(self, host: str, port: int, *, within: float = 10.0) -> None:
         self.socket = socket.create_connection((host, port), within)
         self.socket.settimeout(within)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
 
     def close(self) -> None:

@@ -197,6 +197,7 @@ class Channel:
         """Its queue was deleted: tell the client, if it wants to be told."""
         self.consumers.pop(consumer.tag, None)
         consumer.is_stopped = True
+        self.session.ended(consumer.subscription)
         if self.is_closed:
             return
         if self.connection.wire.handshake.client_capabilities.get("consumer_cancel_notify"):

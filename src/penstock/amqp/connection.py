@@ -13,7 +13,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.amqp import opening
 from penstock.amqp.channel import Channel
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.amqp")
 
 HANDSHAKE_S = 10.0
+_WITH_EVERY_MESSAGE: Final = (Published, Acknowledged, Rejected)
+_ON_A_CHANNEL: Final = (Called, ChannelClosed, ChannelFailed)
 CLOSE_S = 5.0  # how long a client may take to answer connection.close
 
 
@@ -107,7 +109,7 @@ class Connection(asyncio.Protocol):
         self.heartbeat.received_at = self.server.loop.time()
         self.stats.bytes_in += len(data)
         self._handle(self.wire.receive(data))
-        if self.flow.waiting_events or self.publishing.outstanding_bytes > PUBLISHED_CHECK_BYTES:
+        if self.flow.may_be_full or self.publishing.outstanding_bytes > PUBLISHED_CHECK_BYTES:
             self.flow.adjust()
 
     def eof_received(self) -> bool:
@@ -123,19 +125,16 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, events: Iterable[Event]) -> None:
         for event in events:
-            kind = type(event)
-            if kind is Published or kind is Acknowledged or kind is Rejected:
-                channel = event.channel.owner  # type: ignore[union-attr]
+            if isinstance(event, _WITH_EVERY_MESSAGE):
+                channel: Channel = event.channel.owner
                 if channel.task is not None:
-                    channel.waiting.append(event)
-                    self.flow.waiting_events += 1
+                    self._put_off(channel, event)
                 elif not channel.is_closed:
                     self._do(channel, event)
-            elif kind is Called or kind is ChannelClosed or kind is ChannelFailed:
-                channel = event.channel.owner  # type: ignore[union-attr]
+            elif isinstance(event, _ON_A_CHANNEL):
+                channel = event.channel.owner
                 if channel.task is not None:
-                    channel.waiting.append(event)
-                    self.flow.waiting_events += 1
+                    self._put_off(channel, event)
                 else:
                     self._do_rare(channel, event)
             else:
@@ -143,15 +142,18 @@ class Connection(asyncio.Protocol):
         self.publishing.flush()
         self.flush()
 
-    def _do(self, channel: Channel, event: Event) -> None:
+    def _put_off(self, channel: Channel, event: Event) -> None:
+        channel.waiting.append(event)
+        self.flow.waiting_events += 1
+
+    def _do(self, channel: Channel, event: Published | Acknowledged | Rejected) -> None:
         """What comes with every message."""
         try:
-            if type(event) is Published:
+            if isinstance(event, Published):
                 channel.publish(event)
-            elif type(event) is Acknowledged:
+            elif isinstance(event, Acknowledged):
                 channel.acknowledge(event)
             else:
-                assert type(event) is Rejected
                 channel.reject(event)
         except AmqpError as error:
             self._fail_by(channel, error)
@@ -195,7 +197,7 @@ class Connection(asyncio.Protocol):
         while waiting and channel.task is None:
             event = waiting.popleft()
             self.flow.waiting_events -= 1
-            if isinstance(event, Published | Acknowledged | Rejected):
+            if isinstance(event, _WITH_EVERY_MESSAGE):
                 if not channel.is_closed:
                     self._do(channel, event)
             else:
@@ -269,6 +271,7 @@ class Connection(asyncio.Protocol):
         """The client said connection.close: finish what it said before, then let it go."""
         while busy := [channel.task for channel in self._channels if channel.task is not None]:
             await asyncio.wait(busy)
+        await self.publishing.settled()
         self._close_channels()
         if self.session is not None:
             await self.session.close()

@@ -16,7 +16,8 @@ from penstock.wire.amqp.content import DeliveryEncoder
 
 if TYPE_CHECKING:
     from penstock.amqp.channel import Channel
-    from penstock.services.session import Subscription
+    from penstock.amqp.unsettled import Holder
+    from penstock.services.session import AnySubscription
 
 BATCH_MESSAGES = 512
 BATCH_BYTES = 512 * 1024
@@ -27,7 +28,7 @@ class Consumer:
 
     __slots__ = ("_channel", "_encoder", "_task", "is_stopped", "subscription", "tag")
 
-    def __init__(self, channel: Channel, tag: str, subscription: Subscription) -> None:
+    def __init__(self, channel: Channel, tag: str, subscription: AnySubscription) -> None:
         self._channel = channel
         self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.wire.frame_max)
         self._task: asyncio.Task[None] | None = None
@@ -39,7 +40,7 @@ class Consumer:
         return f"<Consumer {self.tag!r} of {self.subscription.queue_name!r}>"
 
     @property
-    def holder(self) -> Subscription:
+    def holder(self) -> AnySubscription:
         return self.subscription
 
     def settled(self, count: int) -> None:
@@ -54,6 +55,7 @@ class Consumer:
             return
         self.is_stopped = True
         self.subscription.cancel()
+        self._channel.session.ended(self.subscription)
         if self._task is not None:
             self._task.cancel()
 
@@ -96,7 +98,7 @@ class Fetched:
 
     __slots__ = ("holder",)
 
-    def __init__(self, holder: Subscription) -> None:
+    def __init__(self, holder: Holder) -> None:
         self.holder = holder
 
     def settled(self, count: int) -> None:

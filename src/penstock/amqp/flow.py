@@ -71,6 +71,11 @@ class Flow:
             self._waiters.append(waiter)
             await waiter
 
+    @property
+    def may_be_full(self) -> bool:
+        """Whether `adjust` should look again after a read."""
+        return self.waiting_events > 0 or not self._is_writable
+
     # --- reading ----------------------------------------------------------------------------------
 
     def adjust(self) -> None:

@@ -11,6 +11,7 @@ used to pass a message that was refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from penstock.wire.amqp.codes import NO_ROUTE
 from penstock.wire.amqp.content import PublishTarget
 
 if TYPE_CHECKING:
-    import asyncio
-
     from penstock.amqp.channel import Channel
     from penstock.amqp.connection import Connection
 
@@ -32,7 +31,7 @@ _NO_ROUTE = (NO_ROUTE, "NO_ROUTE")
 class _Batch:
     """What was published together, until it is confirmed."""
 
-    __slots__ = ("body_bytes", "entries", "is_done", "messages", "refused")
+    __slots__ = ("body_bytes", "entries", "is_done", "messages", "refused", "waiters")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -41,6 +40,7 @@ class _Batch:
         self.body_bytes = 0
         self.refused: Sequence[int] = ()
         self.is_done = False
+        self.waiters: list[asyncio.Future[None]] = []
 
 
 class Publishing:
@@ -60,9 +60,13 @@ class Publishing:
         self.plain: set[bytes] = set()
         self.writable_exchange: str | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._outstanding and not self._batch.messages
+    async def settled(self) -> None:
+        """Wait until everything published so far is in its queues."""
+        self.flush()
+        if self._outstanding:
+            waiter = asyncio.get_running_loop().create_future()
+            self._outstanding[-1].waiters.append(waiter)
+            await waiter
 
     def add(self, channel: Channel, target: PublishTarget, properties: bytes, body: bytes) -> None:
         """One message of this read."""
@@ -131,6 +135,9 @@ class Publishing:
             self.outstanding_bytes -= first.body_bytes
             self._connection.server.bytes_released(first.body_bytes)
             self._confirm(first)
+            for waiter in first.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def _confirm(self, batch: _Batch) -> None:
         if batch.refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.options.option import INT_MAX, MIB, integer
+from penstock.options.option import INT_MAX, MIB, integer, long
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -29,6 +29,12 @@ class AmqpOptions:
         "Largest body of an AMQP message; a larger one closes its channel before it is read.",
         minimum=1,
         maximum=512 * MIB,
+        unit="bytes",
+    )
+    disk_free_limit_bytes: int = long(
+        50 * MIB,
+        "When less than this is free on the data's disk, AMQP publishers are held back; 0: never.",
+        minimum=0,
         unit="bytes",
     )
     amqp_max_connections: int = integer(INT_MAX, "AMQP connections open at once.", minimum=0)

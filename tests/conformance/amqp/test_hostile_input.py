@@ -142,6 +142,7 @@ def test_valid_conversations_with_bytes_turned(wire: Open, seed: int) -> None:
         for _ in range(random_bytes.randint(1, 4)):
             damaged[random_bytes.randrange(len(damaged))] = random_bytes.randrange(256)
         one = wire()
+        one.socket.settimeout(0.2)
         try:
             one.send_raw(bytes(damaged))
             one.send_raw(raw_frame(1, 0, b"\0\x0a\0\x32\0\xc8\0\0\0\0\0"))
@@ -184,15 +185,16 @@ def test_many_idle_connections(amqp: Any, broker: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-@pytest.mark.parametrize(
-    "name", ["../../etc", "a\0b", "<script>alert(1)</script>", "x" * 255, "é" * 127]
-)
+@pytest.mark.parametrize("name", ["../../etc", "a\0b", "<script>", "x" * 255, "é" * 127])
 def test_names_are_only_names(wire: Open, broker: Any, name: str) -> None:
     one = wire()
-    one.call(1, c.Queue.Declare(queue=name, durable=True), c.Queue.DeclareOk)
+    one.send_method(1, 50, 10, b"\0\0" + short(name) + b"\x02\0\0\0\0")
+    one.expect(c.Queue.DeclareOk)
     one.publish("", name, b"x")
-    one.call(1, c.Basic.Get(queue=name, no_ack=True), c.Basic.GetOk)
-    one.call(1, c.Queue.Delete(queue=name), c.Queue.DeleteOk)
+    one.send_method(1, 60, 70, b"\0\0" + short(name) + b"\x01")
+    assert one.expect(c.Basic.GetOk).body == b"x"
+    one.send_method(1, 50, 40, b"\0\0" + short(name) + b"\0")
+    one.expect(c.Queue.DeleteOk)
     assert not list(broker.data.parent.glob("etc*"))
 
 

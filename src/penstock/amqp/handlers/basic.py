@@ -58,9 +58,10 @@ async def consume(channel: Channel, method: commands.Basic.Consume) -> None:
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     """An unknown tag is no error: the queue may have been deleted a moment ago."""
-    channel.remove_consumer(method.consumer_tag)
+    tag = method.consumer_tag or ""
+    channel.remove_consumer(tag)
     if not method.nowait:
-        channel.answer(commands.Basic.CancelOk, method.consumer_tag)
+        channel.answer(commands.Basic.CancelOk, tag)
 
 
 async def get(channel: Channel, method: commands.Basic.Get) -> None:
@@ -69,6 +70,7 @@ async def get(channel: Channel, method: commands.Basic.Get) -> None:
     # One at a time and only into a socket that drains: a client cannot ask for more messages than
     # it reads.
     async with connection.fetching:
+        await connection.publishing.settled()
         await connection.flow.drained()
         found = await channel.session.get(queue, no_ack=method.no_ack)
         if found is None:

@@ -1,6 +1,7 @@
 """The queue class: declare, bind, unbind, purge, delete.
 
-An empty queue name stands for the queue that the channel declared last (AMQP 0-9-1 §1.7.2).
+An empty queue name stands for the queue that the channel declared last (AMQP 0-9-1 §1.7.2). What
+tells or changes how many messages a queue has waits for those that this client published before.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ async def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     name = cleaned(method.queue)
     if not name and method.passive:
         name = channel.queue_name("", method_ids(method))
+    await channel.connection.publishing.settled()
     queue = await channel.session.declare_queue(
         name,
         passive=method.passive,
@@ -51,6 +53,7 @@ async def unbind(channel: Channel, method: commands.Queue.Unbind) -> None:
 
 async def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     queue = channel.queue_name(cleaned(method.queue), method_ids(method))
+    await channel.connection.publishing.settled()
     count = await channel.session.purge_queue(queue)
     if not method.nowait:
         channel.answer(commands.Queue.PurgeOk, min(count, _MOST))
@@ -58,6 +61,7 @@ async def purge(channel: Channel, method: commands.Queue.Purge) -> None:
 
 async def delete(channel: Channel, method: commands.Queue.Delete) -> None:
     queue = channel.queue_name(cleaned(method.queue), method_ids(method))
+    await channel.connection.publishing.settled()
     count = await channel.session.delete_queue(
         queue, if_unused=method.if_unused, if_empty=method.if_empty
     )

@@ -14,6 +14,7 @@ client sent it before it knew (AMQP 0-9-1 §1.5.2.5).
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from penstock.wire.amqp.codes import (
     FRAME_ERROR,
@@ -46,7 +47,7 @@ class ChannelState:
         self.number = number
         self.phase = Phase.OPEN
         self.left_by_client = False
-        self.owner: object = None
+        self.owner: Any = None
         self.target: PublishTarget | None = None  # of a message that is not whole yet
         self._properties: bytes | None = None
         self._size = 0

@@ -88,10 +88,10 @@ class Deliverable(Protocol):
     @property
     def properties(self) -> bytes: ...
     @property
-    def body(self) -> bytes | memoryview: ...
+    def body(self) -> bytes | bytearray | memoryview: ...
 
 
-Buffers = list[bytes | memoryview]
+Buffers = list[bytes | bytearray | memoryview]
 
 
 def confirm(channel: int, delivery_tag: int, multiple: bool) -> bytes:
@@ -189,7 +189,7 @@ def returned(
     reason: tuple[int, str],
     target: PublishTarget,
     properties: bytes,
-    body: bytes | memoryview,
+    body: bytes | bytearray | memoryview,
 ) -> Buffers:
     """basic.return: a mandatory message that no queue took."""
     code, text = reason
@@ -206,7 +206,7 @@ def returned(
 
 
 def _with_content(
-    channel: int, frame_max: int, arguments: bytes, properties: bytes, body: bytes | memoryview
+    channel: int, frame_max: int, arguments: bytes, properties: bytes, body: bytes | bytearray | memoryview
 ) -> Buffers:
     size = len(body)
     out: Buffers = [
@@ -221,7 +221,7 @@ def _with_content(
     return out
 
 
-def _append_body(out: Buffers, channel: int, body: bytes | memoryview, room: int) -> None:
+def _append_body(out: Buffers, channel: int, body: bytes | bytearray | memoryview, room: int) -> None:
     """The body cut into frames; none at all when it is empty."""
     view = memoryview(body)
     for at in range(0, len(view), room):
