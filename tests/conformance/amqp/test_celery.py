@@ -95,7 +95,9 @@ class Worker:
             channel.queue_delete(self.name)
             for exchange in (self.name, f"{self.name}-events"):
                 channel.exchange_delete(exchange)
-        self.app.backend.result_consumer.stop()
+        results = self.app.backend.result_consumer
+        if results._connection is not None:  # it begins with the first result that is waited for
+            results.stop()
         pools.reset()
         self.app.close()
 

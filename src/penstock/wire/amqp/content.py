@@ -34,6 +34,10 @@ _REMEMBERED = 256
 _REMEMBERED_PROPERTY_BYTES = 32
 
 
+Body = bytes | bytearray | memoryview
+Buffers = list[Body]
+
+
 class PublishTarget:
     """Where basic.publish sends its message. The door keeps the route it found in `route`."""
 
@@ -88,10 +92,7 @@ class Deliverable(Protocol):
     @property
     def properties(self) -> bytes: ...
     @property
-    def body(self) -> bytes | bytearray | memoryview: ...
-
-
-Buffers = list[bytes | bytearray | memoryview]
+    def body(self) -> Body: ...
 
 
 def confirm(channel: int, delivery_tag: int, multiple: bool) -> bytes:
@@ -189,7 +190,7 @@ def returned(
     reason: tuple[int, str],
     target: PublishTarget,
     properties: bytes,
-    body: bytes | bytearray | memoryview,
+    body: Body,
 ) -> Buffers:
     """basic.return: a mandatory message that no queue took."""
     code, text = reason
@@ -206,7 +207,7 @@ def returned(
 
 
 def _with_content(
-    channel: int, frame_max: int, arguments: bytes, properties: bytes, body: bytes | bytearray | memoryview
+    channel: int, frame_max: int, arguments: bytes, properties: bytes, body: Body
 ) -> Buffers:
     size = len(body)
     out: Buffers = [
@@ -221,7 +222,7 @@ def _with_content(
     return out
 
 
-def _append_body(out: Buffers, channel: int, body: bytes | bytearray | memoryview, room: int) -> None:
+def _append_body(out: Buffers, channel: int, body: Body, room: int) -> None:
     """The body cut into frames; none at all when it is empty."""
     view = memoryview(body)
     for at in range(0, len(view), room):
