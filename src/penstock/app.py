@@ -55,7 +55,7 @@ from penstock.services.producer_ids import ProducerIds
 from penstock.services.quotas import Quotas
 from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_partitions import SharePartitions
-from penstock.services.share_rules import share_rules
+from penstock.services.share_rules import ShareRules, share_rules
 from penstock.services.topics import Topics, new_topic_id
 from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
@@ -156,22 +156,6 @@ class Broker:
         )
         rows = SqliteMessagingCatalogue(self.catalogue)
         self.messaging = Messaging(rows, topics, partitions, self.store, self.flusher, clock)
-        share_partitions = SharePartitions(
-            groups.shares,
-            topics,
-            partitions,
-            self.store,
-            self.flusher,
-            clock,
-            configs.group_settings,
-            ShareDeadLetters(
-                topics,
-                partitions,
-                clock,
-                lambda: configs.config,
-                lambda group_id: share_rules(configs.group_settings(group_id)),
-            ),
-        )
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
         self.services = BrokerServices(
@@ -185,8 +169,25 @@ class Broker:
             configs=configs,
             quotas=quotas,
             sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
-            share_partitions=share_partitions,
+            share_partitions=self._share_partitions(topics, partitions, groups, configs),
             share_sessions=ShareSessions(config.group_share_max_share_sessions),
+        )
+
+    def _share_partitions(
+        self, topics: Topics, partitions: Partitions, groups: Groups, configs: Configs
+    ) -> SharePartitions:
+        def rules(group_id: str) -> ShareRules:
+            return share_rules(configs.group_settings(group_id))
+
+        return SharePartitions(
+            groups.shares,
+            topics,
+            partitions,
+            self.store,
+            self.flusher,
+            self.clock,
+            rules,
+            ShareDeadLetters(topics, partitions, self.clock, lambda: configs.config, rules),
         )
 
     def _config_changed(self, config: BrokerConfig) -> None:

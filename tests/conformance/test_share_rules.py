@@ -248,6 +248,7 @@ def test_a_fetch_waits_for_records(make_member: MakeMember, confluent: Confluent
     assert member.take(max_wait=5000)[0][2] == 1
 
 
+@pytest.mark.own_broker  # Kafka is late with its answer
 def test_an_unknown_topic_is_an_error_of_its_own(make_member: MakeMember) -> None:
     member = make_member()
     member.topic_id = uuid.uuid4()
@@ -341,6 +342,7 @@ def offsets(member: Member, version: int = 1) -> Any:
     return group
 
 
+@pytest.mark.own_broker  # Kafka is late with its answer
 def test_offsets_are_described(make_member: MakeMember) -> None:
     member = make_member()
     member.take()
@@ -350,6 +352,7 @@ def test_offsets_are_described(make_member: MakeMember) -> None:
     assert topic.partitions[0].lag == 5
 
 
+@pytest.mark.own_broker  # Kafka is late with its answer
 def test_offsets_of_an_empty_group_can_be_moved_and_forgotten(make_member: MakeMember) -> None:
     member = make_member()
     member.take()

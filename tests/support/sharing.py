@@ -74,11 +74,12 @@ class Sharer:
         for partition, refusal in self.consumer.commit_sync(10).items():
             assert refusal is None, (partition, refusal)
 
-    def drain(self, *, quiet: float = 1.0) -> list[Any]:
-        """Accept everything until nothing more comes."""
+    def drain(self, at_least: int = 0, *, quiet: float = 1.0, within: float = 15.0) -> list[Any]:
+        """Accept everything: `at_least` so many, and then until nothing more comes for a while."""
         seen: list[Any] = []
-        last = time.monotonic()
-        while time.monotonic() - last < quiet:
+        started = last = time.monotonic()
+        while time.monotonic() - last < quiet or len(seen) < at_least:
+            assert time.monotonic() - started < within, f"{len(seen)} of {at_least} records"
             found = self.poll()
             if found:
                 self.say(found)

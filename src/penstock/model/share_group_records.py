@@ -134,7 +134,7 @@ def decode(kind: int, key: FieldReader, value: bytes | None) -> ShareGroupRecord
             subscription = _read(value, _read_subscription)
             return ShareMemberSubscribed(key.string(), key.string(), subscription)
         case 11:
-            return ShareGroupEpochBumped(key.string(), _read(value, FieldReader.i32))
+            return ShareGroupEpochBumped(key.string(), _read(value, _read_group_epoch))
         case 12:
             return ShareTargetEpochReached(key.string(), _read(value, FieldReader.i32))
         case 13:
@@ -169,6 +169,12 @@ def _read(value: bytes | None, read: Callable[[FieldReader], T]) -> T | None:
 
 def _group_epoch_value(epoch: int | None) -> bytes | None:
     return None if epoch is None else _value().i32(epoch).i64(0).tags().done()
+
+
+def _read_group_epoch(reader: FieldReader) -> int:
+    epoch = reader.i32()
+    reader.i64()  # Kafka's hash of the topics, by which it sees that they changed
+    return epoch
 
 
 def _subscription_value(subscription: ShareSubscription | None) -> bytes | None:

@@ -24,6 +24,7 @@ from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_topic_
 from penstock.model.topic_defaults import InternalTopic, TopicDefaults
 from penstock.options.option import Address, to_text
 from penstock.runtime.turns import Turns
+from penstock.services.group_config import group_limits
 from penstock.services.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 Stored = dict[tuple[ResourceType, str], dict[str, str]]
 
 ALL_BROKERS = ""
-_GROUP_OPTIONS = [name for name in OPTIONS if name.startswith(("group.consumer.", "group.share."))]
 _OPTION_OF_TOPIC_SETTING = {
     option.topic: option.name for option in OPTIONS.values() if option.topic is not None
 }
@@ -314,7 +314,7 @@ class Configs:
 
     def _group_limits(self) -> Mapping[str, str]:
         """The broker's options that are defaults or bounds of a group's settings."""
-        return {name: self._config.text_of(name) for name in _GROUP_OPTIONS}
+        return group_limits(self._config)
 
     async def _store(self, resource: ResourceType, name: str, config: dict[str, str]) -> None:
         await self._catalogue.put_config(resource, name, config)

@@ -84,3 +84,35 @@ class GroupsConfig:
                 "share" in config.group_coordinator_rebalance_protocols,
             ),
         )
+
+
+def group_limits(config: BrokerConfig) -> dict[str, str]:
+    """The options that are defaults or bounds of a group's settings, by name, as text."""
+    limits = {
+        "group.consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
+        "group.consumer.min.session.timeout.ms": config.group_consumer_min_session_timeout_ms,
+        "group.consumer.max.session.timeout.ms": config.group_consumer_max_session_timeout_ms,
+        "group.consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
+        "group.consumer.min.heartbeat.interval.ms": config.group_consumer_min_heartbeat_interval_ms,
+        "group.consumer.max.heartbeat.interval.ms": config.group_consumer_max_heartbeat_interval_ms,
+        "group.share.session.timeout.ms": config.group_share_session_timeout_ms,
+        "group.share.min.session.timeout.ms": config.group_share_min_session_timeout_ms,
+        "group.share.max.session.timeout.ms": config.group_share_max_session_timeout_ms,
+        "group.share.heartbeat.interval.ms": config.group_share_heartbeat_interval_ms,
+        "group.share.min.heartbeat.interval.ms": config.group_share_min_heartbeat_interval_ms,
+        "group.share.max.heartbeat.interval.ms": config.group_share_max_heartbeat_interval_ms,
+        "group.share.record.lock.duration.ms": config.group_share_record_lock_duration_ms,
+        "group.share.min.record.lock.duration.ms": config.group_share_min_record_lock_duration_ms,
+        "group.share.max.record.lock.duration.ms": config.group_share_max_record_lock_duration_ms,
+        "group.share.delivery.count.limit": config.group_share_delivery_count_limit,
+        "group.share.min.delivery.count.limit": config.group_share_min_delivery_count_limit,
+        "group.share.max.delivery.count.limit": config.group_share_max_delivery_count_limit,
+        "group.share.partition.max.record.locks": config.group_share_partition_max_record_locks,
+        "group.share.min.partition.max.record.locks": (
+            config.group_share_min_partition_max_record_locks
+        ),
+        "group.share.max.partition.max.record.locks": (
+            config.group_share_max_partition_max_record_locks
+        ),
+    }
+    return {name: str(value) for name, value in limits.items()}

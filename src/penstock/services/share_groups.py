@@ -37,7 +37,7 @@ from penstock.services.group_store import GroupStore
 from penstock.services.group_topics import GroupTopics
 from penstock.services.group_views import AssignedTopic, DescribedShareGroup, DescribedSharer
 
-__all__ = ["ShareGroupVerbs", "ShareHeartbeat"]
+__all__ = ["ShareGroup", "ShareGroupVerbs", "ShareHeartbeat"]
 
 SettingsOf = Callable[[str], GroupSettings | None]  # by group id
 

@@ -16,7 +16,6 @@ from penstock.log import layout
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
 from penstock.machines.queue import Queue as Machine
-from penstock.model.group_config import GroupSettings
 from penstock.model.queue_journal import NOTHING_MARKED, Checkpoint
 from penstock.model.share_group_records import StartedTopics
 from penstock.model.topic import Topic, topic_id_text
@@ -27,7 +26,7 @@ from penstock.services.replica import Replica
 from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_groups import ShareGroupVerbs
 from penstock.services.share_partition import SharePartition
-from penstock.services.share_rules import ShareRules, share_rules
+from penstock.services.share_rules import ShareRules
 from penstock.services.topics import Topics
 
 _Key = tuple[str, str, int]  # group id, topic, partition
@@ -44,7 +43,7 @@ class SharePartitions:
         store: LogStore,
         flusher: Flusher,
         clock: Clock,
-        settings: Callable[[str], GroupSettings],
+        rules: Callable[[str], ShareRules],
         dead_letters: ShareDeadLetters,
     ) -> None:
         self._groups = groups
@@ -53,7 +52,7 @@ class SharePartitions:
         self._store = store
         self._flusher = flusher
         self._clock = clock
-        self._settings = settings
+        self.rules = rules  # of a group, by its id
         self._dead_letters = dead_letters
         self._loaded: dict[_Key, SharePartition] = {}
         self._loading: dict[_Key, asyncio.Task[SharePartition]] = {}
@@ -65,9 +64,6 @@ class SharePartitions:
 
     def __iter__(self) -> Iterator[SharePartition]:
         return iter(list(self._loaded.values()))
-
-    def rules(self, group_id: str) -> ShareRules:
-        return share_rules(self._settings(group_id))
 
     # --- finding ----------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ from penstock.errors import AccessDenied, BrokerError, UnknownTopicOrPartition
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import NONE, error_code
 from penstock.kafka.handlers.groups import authorized_operations, require_group
-from penstock.machines.share_group import ShareGroup
 from penstock.model.topic import Topic
 from penstock.services.group_views import DescribedSharer
-from penstock.services.share_groups import ShareHeartbeat
+from penstock.services.share_groups import ShareGroup, ShareHeartbeat
 
 _NOWHERE = -1  # the start of a partition that the group has not begun to read
 
