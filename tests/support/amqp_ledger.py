@@ -31,7 +31,7 @@ class Ledger:
     rejected_at: dict[int, float] = field(default_factory=dict)
     counts: dict[int, list[int]] = field(default_factory=dict)  # body -> x-delivery-count seen
     again: list[tuple[int, float, float]] = field(default_factory=list)  # settled, yet delivered
-    killed_at: float = 0.0
+    kills: list[float] = field(default_factory=list)
     next_body: int = 0
 
 
@@ -44,17 +44,22 @@ class Client(threading.Thread):
         self.ledger = ledger
         self.stopping = False
         self.failure: BaseException | None = None
+        self.wire: AmqpWire | None = None
 
     def run(self) -> None:
         try:
-            self.wire = AmqpWire("127.0.0.1", self.port).handshake().channel(1)
-            self.work()
+            self.wire = AmqpWire("127.0.0.1", self.port)
+            self.wire.handshake().channel(1)
+            self.work(self.wire)
         except (OSError, EOFError):
             pass  # the broker was killed
         except BaseException as failure:
             self.failure = failure
+        finally:
+            if self.wire is not None:
+                self.wire.close()
 
-    def work(self) -> None:
+    def work(self, wire: AmqpWire) -> None:
         raise AssertionError("subclasses work")
 
     def finish(self) -> None:
@@ -73,8 +78,8 @@ class Publisher(Client):
         self.exchange, self.key = exchange, key
         self.properties = more.get("properties", _DELIVERY_MODE)
 
-    def work(self) -> None:
-        wire, ledger = self.wire, self.ledger
+    def work(self, wire: AmqpWire) -> None:
+        ledger = self.ledger
         wire.call(1, c.Confirm.Select(), c.Confirm.SelectOk)
         bodies: dict[int, int] = {}
         tag = settled = 0
@@ -102,13 +107,16 @@ class Publisher(Client):
 class Worker(Client):
     """Consumes; acknowledges most, rejects some to the dead, requeues some once."""
 
-    def __init__(self, port: int, ledger: Ledger, queue: str, *, window_s: float) -> None:
+    def __init__(
+        self, port: int, ledger: Ledger, queue: str, *, ack_window_s: float, reject_window_s: float
+    ) -> None:
         super().__init__(port, ledger)
         self.queue = queue
-        self.window_s = window_s
+        self.ack_window_s = ack_window_s
+        self.reject_window_s = reject_window_s
 
-    def work(self) -> None:
-        wire, ledger = self.wire, self.ledger
+    def work(self, wire: AmqpWire) -> None:
+        ledger = self.ledger
         wire.call(1, c.Basic.Qos(0, 100, False), c.Basic.QosOk)
         wire.call(1, c.Basic.Consume(queue=self.queue), c.Basic.ConsumeOk)
         wire.socket.settimeout(0.2)
@@ -134,10 +142,16 @@ class Worker(Client):
         ledger.received[body] = ledger.received.get(body, 0) + 1
         headers = got.properties.headers or {}
         ledger.counts.setdefault(body, []).append(int(headers.get("x-delivery-count", 0)))
-        settled = ledger.acked_at.get(body, ledger.rejected_at.get(body))
-        # A settlement of the last moments before a kill may be forgotten, no other.
-        if settled is not None and not 0 <= ledger.killed_at - settled <= self.window_s:
-            ledger.again.append((body, settled, ledger.killed_at))
+        for settled_at, window_s in (
+            (ledger.acked_at.get(body), self.ack_window_s),
+            (ledger.rejected_at.get(body), self.reject_window_s),
+        ):
+            if settled_at is None:
+                continue
+            # A settlement of the last moments before a kill may be forgotten, no other.
+            before = [kill - settled_at for kill in ledger.kills if kill > settled_at]
+            if not before or min(before) > window_s:
+                ledger.again.append((body, settled_at, min(before, default=-1.0)))
 
 
 def _settle(tag: int, method: int, bits: int) -> bytes:
