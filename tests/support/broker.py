@@ -33,7 +33,6 @@ QUICK: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "1000",
     "log.initial.task.delay.ms": "200",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
-    "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
