@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.kafka")
 
+_PRODUCE_KEY = dispatch.PRODUCE.to_bytes(2, "big")  # how the frame of a Produce request begins
+
 
 class _Reply:
     """A place in the order of responses; `buffers` is None until it is known."""
@@ -80,7 +82,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._server.disconnected(self)
-        self._forget_waiting()
+        self._writable = True
+        self._keep_produces()
         self._hold_partial(0)
         # Nobody waits for a long poll any more. Everything else is finished as if somebody did:
         # half a commit would be worse than an answer that nobody reads.
@@ -145,6 +148,19 @@ class Connection(asyncio.BufferedProtocol):
         size = sum(map(len, self._waiting))
         self._waiting.clear()
         self._dequeued(size)
+
+    def _keep_produces(self) -> None:
+        """The client is gone: of what it sent before, do what needs no answer to be of use.
+
+        A producer without acknowledgements sends and goes; Apache Kafka, too, appends what it has
+        received.
+        """
+        waiting, self._waiting = self._waiting, deque()
+        for frame in waiting:
+            if bytes(frame[:2]) == _PRODUCE_KEY:
+                self._waiting.append(frame)
+            else:
+                self._dequeued(len(frame))
 
     def _dequeued(self, size: int) -> None:
         self._queued_bytes -= size
