@@ -15,8 +15,10 @@ clock or catalogue is in use.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -292,6 +294,7 @@ def serve(config: BrokerConfig) -> int:
     import uvloop
 
     started = time.monotonic() - process_age()
+    allow_open_files()
     logging.basicConfig(
         level=config.verbosity.upper(),
         stream=sys.stderr,
@@ -315,6 +318,14 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await warming
     await broker.close()
     return 0
+
+
+def allow_open_files() -> None:
+    """Take as many open files as the system gives: connections and segments both need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # some systems call a hard limit unlimited
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def process_age() -> float:
