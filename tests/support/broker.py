@@ -75,9 +75,11 @@ class BrokerProcess:
         *,
         settings: Mapping[str, str] | None = None,
         port: int = 0,
+        memory: bool = False,
         arguments: Sequence[str] = (),
     ) -> None:
         self.data = data
+        self.memory = memory
         self.settings = {**QUICK, **(settings or {})}
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", port
@@ -107,7 +109,7 @@ class BrokerProcess:
         config = self.data.parent / f"{self.data.name}.toml"
         lines = [f'"{name}" = "{value}"\n' for name, value in self.settings.items()]
         config.write_text("".join(lines))
-        where = ["--data", str(self.data)]
+        where = ["--memory"] if self.memory else ["--data", str(self.data)]
         doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", "off", "--http", "127.0.0.1:0"]
         serve = [sys.executable, "-m", "penstock", "serve"]
         return [*serve, *where, *doors, "--config", str(config), *self.arguments]
