@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.kafka.answer_room import AnswerRoom
+
 if TYPE_CHECKING:
     from penstock.config import BrokerConfig
     from penstock.kafka.fetch_sessions import FetchSessions
@@ -41,6 +43,9 @@ def _nothing(delay_ms: int) -> None:
     """The release of a request that is not pipelined."""
 
 
+_PLENTY = AnswerRoom(2**31 - 1)
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
     """One request: who asks, in which version, and the broker that answers."""
@@ -55,6 +60,7 @@ class RequestContext:
     # milliseconds, although this one has not been answered: Produce calls it after the append,
     # before the sync.
     release: Callable[[int], None] = field(default=_nothing, repr=False)
+    room: AnswerRoom = field(default=_PLENTY, repr=False)  # for the records of an answer
     throttle_ms: int = 0  # how long the connection is muted after this response
 
     def throttle(self, quota: str, amount: float) -> int:
