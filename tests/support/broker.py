@@ -34,6 +34,7 @@ QUICK: Mapping[str, str] = {
     "log.initial.task.delay.ms": "200",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "group.min.session.timeout.ms": "500",
+    "queued.max.response.bytes": "16777216",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1000",
