@@ -9,6 +9,7 @@ deselected, and the end of the run says so.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from support.broker import BrokerProcess, ForeignBroker
 from support.naming import unique
+
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and what they start would
+# inherit that: tests that interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOREIGN = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
 
