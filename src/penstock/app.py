@@ -15,8 +15,10 @@ clock or catalogue is in use.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -28,6 +30,8 @@ from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
 from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
 from penstock.errors import BrokerError, StorageError
+from penstock.http.server import HttpServer
+from penstock.http.view import BrokerView
 from penstock.kafka.context import BrokerServices
 from penstock.kafka.dispatch import api_name
 from penstock.kafka.fetch_sessions import FetchSessions
@@ -35,6 +39,7 @@ from penstock.kafka.server import KafkaServer
 from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
+from penstock.model import records
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
@@ -84,7 +89,7 @@ class Broker:
         self.messaging: Messaging
         self.kafka: KafkaServer | None = None
         self.amqp: Any = None
-        self.http: Any = None
+        self.http: HttpServer | None = None
         self.addresses: dict[str, tuple[str, int] | None] = {}
         self.is_ready = False
 
@@ -214,10 +219,6 @@ class Broker:
             self.amqp = AmqpServer(self.messaging, config, cluster.cluster_id)
             self.addresses["amqp"] = await self.amqp.open(config.amqp.host, config.amqp.port)
         if config.http is not None:
-            from penstock.http.api import application
-            from penstock.http.server import HttpServer
-            from penstock.http.view import BrokerView
-
             view = BrokerView(
                 cluster=cluster,
                 topics=self.services.topics,
@@ -232,7 +233,7 @@ class Broker:
                 disk_free_bytes=lambda: None if config.memory else self.disk.free_bytes(),
                 is_ready=lambda: self.is_ready,
             )
-            self.http = HttpServer(application(view))
+            self.http = HttpServer(lambda: http_application(view))
             self.addresses["http"] = await self.http.open(config.http.host, config.http.port)
 
     def _start_upkeep(self) -> None:
@@ -306,6 +307,13 @@ class Broker:
         await self.catalogue.close()
 
 
+def http_application(view: BrokerView) -> Any:
+    """The application behind the HTTP door; its libraries are imported only here."""
+    from penstock.http.api import application
+
+    return application(view)
+
+
 def new_cluster_id() -> str:
     """A random id in Kafka's form: 22 characters of URL-safe base64."""
     return topic_id_text(new_topic_id())
@@ -326,7 +334,8 @@ def serve(config: BrokerConfig) -> int:
     """Run a broker until SIGTERM or Ctrl-C; returns the exit status."""
     import uvloop
 
-    started = time.monotonic()
+    started = time.monotonic() - process_age()
+    allow_open_files()
     logging.basicConfig(
         level=config.verbosity.upper(),
         stream=sys.stderr,
@@ -345,11 +354,36 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await broker.open()
     sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
     sys.stdout.flush()
-    warming = loop.run_in_executor(None, codec.warm_up)
+    warming = loop.run_in_executor(None, warm_up)
     await stop.wait()
     await warming
     await broker.close()
     return 0
+
+
+def allow_open_files() -> None:
+    """Take as many open files as the system gives: connections and segments both need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # some systems call a hard limit unlimited
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def process_age() -> float:
+    """Seconds since this process began, Python's own start included; 0 where nobody can tell."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as stat:
+            began_ticks = int(stat.read().rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, AttributeError):  # macOS
+        return 0.0
+    return max(0.0, since_boot - began_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def warm_up() -> None:
+    """Import what the first clients will need, once the doors are open; in a thread."""
+    codec.warm_up()
+    records.warm_up()
 
 
 def ready_line(addresses: Mapping[str, tuple[str, int] | None], seconds: float) -> str:

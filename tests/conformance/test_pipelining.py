@@ -98,3 +98,20 @@ def test_requests_may_arrive_in_pieces(wire: Wire) -> None:
         wire.send_bytes(frame[at : at + 3])
         time.sleep(0.005)
     assert int.from_bytes(wire.receive_frame()[:4], "big") == 1
+
+
+def test_what_was_sent_before_a_client_went_away_is_appended(
+    connect: Connect, wire: Wire, name: Name
+) -> None:
+    topic = create_topic_named(wire, name("pipeline"))
+    leaving = connect()
+    for number in range(200):
+        request = produce_request(topic, batch([b"%d" % number]), acks=0)
+        leaving.send("produce", 9, request, answer=False)
+    leaving.close()
+
+    def values() -> list[bytes]:
+        return [one.value for one in records(fetch_bytes(wire, topic))]
+
+    eventually(lambda: len(values()) == 200)
+    assert values() == [b"%d" % number for number in range(200)]

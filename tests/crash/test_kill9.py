@@ -7,7 +7,6 @@ connection. Every test prints its seed, and with PENSTOCK_SEED does the same aga
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import threading
 import time
@@ -17,11 +16,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from support.broker import BrokerProcess, free_port
 from support.clients.confluent import consumer, producer
-from support.history import Writer, check, contents
+from support.history import (
+    Committer,
+    Writer,
+    assert_commits_kept,
+    check,
+    contents,
+    make_topic,
+)
 from support.members import Member, settled
 from support.waiting import eventually
 
@@ -32,45 +38,10 @@ PARTITIONS = 6
 
 
 @pytest.fixture
-def dice(request: pytest.FixtureRequest) -> random.Random:
-    seed = int(os.environ.get("PENSTOCK_SEED", time.time_ns() % 1_000_000))
-    print(f"PENSTOCK_SEED={seed} pytest '{request.node.nodeid}'")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path / "data", port=free_port()).start()
     yield process
     process.kill()
-
-
-def make_topic(broker: BrokerProcess, topic: str, partitions: int, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    settings = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(15)
-
-
-class Committer(threading.Thread):
-    """Commits growing offsets for a group, and remembers which commits were acknowledged."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        super().__init__(daemon=True)
-        self.done = threading.Event()
-        self.topic = topic
-        self.acknowledged: dict[int, int] = {}
-        self.source = consumer(bootstrap, group, reconnect_backoff_max_ms=200, log_level=0)
-
-    def run(self) -> None:
-        number = 0
-        while not self.done.is_set():
-            number += 1
-            place = TopicPartition(self.topic, number % PARTITIONS, number)
-            with contextlib.suppress(KafkaException):
-                (done,) = self.source.commit(offsets=[place], asynchronous=False)
-                if done.error is None:
-                    self.acknowledged[place.partition] = place.offset
-        self.source.close()
 
 
 def test_acknowledged_records_survive_thirty_kills_once_and_in_order(
@@ -78,7 +49,7 @@ def test_acknowledged_records_survive_thirty_kills_once_and_in_order(
 ) -> None:
     make_topic(broker, "orders", PARTITIONS, segment_bytes="1048576")
     writers = [Writer(broker.bootstrap, "orders", PARTITIONS, number) for number in range(3)]
-    committer = Committer(broker.bootstrap, "orders", "billing")
+    committer = Committer(broker.bootstrap, "orders", PARTITIONS, "billing")
     for thread in (*writers, committer):
         thread.start()
     for _ in range(KILLS):
@@ -100,22 +71,6 @@ def test_acknowledged_records_survive_thirty_kills_once_and_in_order(
     assert acknowledged > 10_000
     assert committer.acknowledged, "the group committed nothing"
     broker.stop()
-
-
-def assert_commits_kept(
-    broker: BrokerProcess, group: str, topic: str, promised: dict[int, int]
-) -> None:
-    """Commits that were acknowledged before the kill are there after it, or newer ones."""
-    if not promised:
-        return
-    source = consumer(broker.bootstrap, group, log_level=0)
-    asked = [TopicPartition(topic, partition) for partition in promised]
-    for place in source.committed(asked, timeout=20):
-        assert place.offset >= promised[place.partition], (
-            f"partition {place.partition}: {promised[place.partition]} was committed, "
-            f"{place.offset} came back"
-        )
-    source.close()
 
 
 def test_the_same_holds_when_the_broker_dies_while_it_recovers(

@@ -33,8 +33,8 @@ QUICK: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "1000",
     "log.initial.task.delay.ms": "200",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
-    "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
+    "queued.max.response.bytes": "16777216",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -81,9 +81,11 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         port: int = 0,
         amqp_port: int = 0,
+        memory: bool = False,
         arguments: Sequence[str] = (),
     ) -> None:
         self.data = data
+        self.memory = memory
         self.settings = {**QUICK, **(settings or {})}
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", port
@@ -114,7 +116,7 @@ class BrokerProcess:
         config = self.data.parent / f"{self.data.name}.toml"
         lines = [f'"{name}" = "{value}"\n' for name, value in self.settings.items()]
         config.write_text("".join(lines))
-        where = ["--data", str(self.data)]
+        where = ["--memory"] if self.memory else ["--data", str(self.data)]
         doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", f"{self.host}:{self.amqp_port}"]
         serve = [sys.executable, "-m", "penstock", "serve", "--http", "127.0.0.1:0"]
         return [*serve, *where, *doors, "--config", str(config), *self.arguments]

@@ -7,13 +7,16 @@ to find a duplicate or a wrong order, and the acknowledgements to find a loss.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter, defaultdict
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.broker import BrokerProcess
 from support.clients.confluent import consumer, producer
 
 
@@ -74,6 +77,50 @@ class Writer(threading.Thread):
         assert self.fatal is None, f"producer {self.number}: {self.fatal}"
         assert left == 0, f"producer {self.number}: {left} records without an answer"
         assert not self.refused, f"producer {self.number}: {Counter(self.refused.values())}"
+
+
+def make_topic(broker: BrokerProcess, topic: str, partitions: int, **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(15)
+
+
+class Committer(threading.Thread):
+    """Commits growing offsets for a group, and remembers which commits were acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, group: str) -> None:
+        super().__init__(daemon=True)
+        self.done = threading.Event()
+        self.topic, self.partitions = topic, partitions
+        self.acknowledged: dict[int, int] = {}
+        self.source = consumer(bootstrap, group, reconnect_backoff_max_ms=200, log_level=0)
+
+    def run(self) -> None:
+        number = 0
+        while not self.done.is_set():
+            number += 1
+            place = TopicPartition(self.topic, number % self.partitions, number)
+            with contextlib.suppress(KafkaException):
+                (done,) = self.source.commit(offsets=[place], asynchronous=False)
+                if done.error is None:
+                    self.acknowledged[place.partition] = place.offset
+        self.source.close()
+
+
+def assert_commits_kept(
+    broker: BrokerProcess, group: str, topic: str, promised: dict[int, int]
+) -> None:
+    """Commits that were acknowledged before the kill are there after it, or newer ones."""
+    if not promised:
+        return
+    source = consumer(broker.bootstrap, group, log_level=0)
+    asked = [TopicPartition(topic, partition) for partition in promised]
+    for place in source.committed(asked, timeout=20):
+        assert place.offset >= promised[place.partition], (
+            f"partition {place.partition}: {promised[place.partition]} was committed, "
+            f"{place.offset} came back"
+        )
+    source.close()
 
 
 def contents(bootstrap: str, topic: str, partition: int, *, level: str = "read_uncommitted") -> Any:

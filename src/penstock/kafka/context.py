@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.kafka.answer_room import AnswerRoom
+
 if TYPE_CHECKING:
     from penstock.config import BrokerConfig
     from penstock.kafka.fetch_sessions import FetchSessions
@@ -45,6 +47,9 @@ def _nothing(delay_ms: int) -> None:
     """The release of a request that is not pipelined."""
 
 
+_PLENTY = AnswerRoom(2**31 - 1)
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
     """One request: who asks, in which version, and the broker that answers."""
@@ -61,6 +66,7 @@ class RequestContext:
     release: Callable[[int], None] = field(default=_nothing, repr=False)
     # What to do when the connection ends, by what it is about; handlers add to it.
     goodbyes: dict[Hashable, Callable[[], None]] = field(default_factory=dict, repr=False)
+    room: AnswerRoom = field(default=_PLENTY, repr=False)  # for the records of an answer
     throttle_ms: int = 0  # how long the connection is muted after this response
 
     def throttle(self, quota: str, amount: float) -> int:

@@ -137,7 +137,8 @@ class PartitionRecovery:
                 self._drop_segments(bases[at + 1 :])
                 break
         if end_offset < self._recovery_point and bases:
-            self._note(bases[-1], 0, f"offsets {end_offset} to {self._recovery_point} are lost")
+            size = self._disk.size(self._directory.path(layout.file_name(base, layout.LOG)))
+            self._note(base, size, f"offsets {end_offset} to {self._recovery_point} are lost")
         epochs.truncate_end(end_offset)
         if epochs.changed:
             self._directory.save_epochs(epochs.to_text())

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -39,6 +40,8 @@ from penstock.model.ids import TopicPartition
 from penstock.model.topic import topic_id_text
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
+
+logger = logging.getLogger("penstock")
 
 _LOGS_AT_ONCE = 16  # in a checkpoint, before other work on the event loop gets its turn
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -190,9 +193,13 @@ class LogStore:
             self._send_away(key)
             return log
         loaded = load_segments(directory, self._files)
-        if not loaded.sound:
-            recovered = PartitionRecovery(self.disk, log.name, loaded.end_offset).run()
+        point = self.checkpoints.recovery_points.get(key, 0)
+        if not loaded.sound or loaded.end_offset < point:
+            # Everything was in order when the last broker stopped: somebody has been at the files.
+            recovered = PartitionRecovery(self.disk, log.name, point).run()
             self.damages += recovered.damages
+            for damage in recovered.damages:
+                logger.error("damaged data: %s", damage)
             loaded = load_segments(directory, self._files)
         epochs = directory.load_epochs() or LeaderEpochs()
         log.attach(loaded, epochs, self.checkpoints.starts.get(key, 0))

@@ -17,8 +17,10 @@ class GroupsOptions:
     group_max_session_timeout_ms: int = integer(
         30 * MINUTE_MS, "Longest session time-out a member may ask for.", minimum=1, unit="ms"
     )
+    # Kafka waits 3 s. At 0, one kafka-python consumer in twenty joined before it knew the topic's
+    # partitions, was given none and stayed so for minutes; a tenth of a second is enough for it.
     group_initial_rebalance_delay_ms: int = integer(
-        0,
+        100,
         "How long a new group waits for more members before its first assignment.",
         minimum=0,
         unit="ms",

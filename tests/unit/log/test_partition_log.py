@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -475,3 +477,32 @@ async def sync(store: LogStore, log: PartitionLog) -> None:
     job.run()
     log.finish_sync(job)
     await store.checkpoint()
+
+
+def test_a_read_that_would_wait_for_the_device_happens_in_a_thread(tmp_path: Path) -> None:
+    """Where the kernel lets a file fall out of memory; on tmpfs nothing is ever cold."""
+
+    async def check() -> None:
+        store = await open_store(OsDisk(tmp_path))
+        log = open_log(store, segment_bytes=60_000, index_interval_bytes=300)
+        fill(log, 500, size=500)
+        job = log.begin_sync()
+        job.run()
+        log.finish_sync(job)
+        for path in (tmp_path / "orders-0").glob("*.log"):
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+        for segment in log.segments:
+            segment.close()
+        chunks = await asyncio.gather(
+            *[log.read(offset, 10_000, upper_offset=500) for offset in range(0, 500, 50)]
+        )
+        assert [chunk.first_offset for chunk in chunks] == list(range(0, 500, 50))
+        assert len(await read_all(log)) == 500
+        found = await log.find_timestamp(NOW_MS + 321, upper_offset=500)
+        assert found is not None
+        assert found.offset == 321
+        await store.close()
+
+    run(check())
