@@ -143,6 +143,8 @@ class DeadLetterOffice:
             target = vhost.queues.get(name)
             if target is None:
                 continue
+            live = await target.wake()
+            await live.admission.recall_sources(self._clock.now_ms())
             extras: list[Headers | None] = [_source(dead[at][1]) for at in indexes]
             enqueued = target.enqueue([dead[at][0] for at in indexes], None, extras)
             refused.update(indexes[at] for at in enqueued.refused)

@@ -155,6 +155,8 @@ class Delays:
                 messages, extras = groups.setdefault(queue, ([], []))
                 messages.append(message)
                 extras.append([source])
+        for queue in groups:
+            await (await queue.wake()).admission.recall_sources(self.clock.now_ms())
         waiters = [
             enqueued.future
             for queue, (messages, extras) in groups.items()

@@ -111,7 +111,7 @@ class LiveQueue:
         now_ms = self._clock.now_ms()
         refused: Sequence[int] = _NONE
         if not self.admission.is_simple:
-            kept, refused = self.admission.select(messages, now_ms)
+            kept, refused = self.admission.select(messages, extras, now_ms)
             if kept is not None:
                 self._refuse([messages[at] for at in refused])
                 messages = [messages[at] for at in kept]
@@ -186,11 +186,15 @@ class LiveQueue:
         """Give ready messages to the consumers that wait, in turn."""
         machine, consumers = self.machine, self.consumers
         ready = machine.ready
+        left = share = priority = 0
         while ready:
             taker = consumers.next_taker()
             if taker is None:
                 return
-            share = -(-ready // consumers.peers(taker))
+            if not left or taker.priority != priority:  # another round, in equal parts
+                left, priority = consumers.peers(taker), taker.priority
+                share = -(-ready // left)
+            left -= 1
             subscription = self._subscriptions[taker]
             now_ms = self._clock.now_ms() if machine.settings.lock_ms is not None else 0
             ranges = machine.take(min(taker.room, share), now_ms, subscription)

@@ -23,6 +23,7 @@ from penstock.log.store import LogStore
 from penstock.machines.exchange import Exchange
 from penstock.model.queue_names import DEFAULT_VHOST
 from penstock.runtime.clock import Clock
+from penstock.services.deduplication import Deduplication
 from penstock.services.delays import Delays
 from penstock.services.partitions import Partitions
 from penstock.services.policies import EXCHANGES, Policies
@@ -85,7 +86,8 @@ class Messaging:
             self._vhosts,
         )
         self.delays = Delays(self.queues, self._vhosts.get)
-        self.publishing = Publishing(clock, self.delays, self.replies)
+        self.deduplication = Deduplication(clock, partitions)
+        self.publishing = Publishing(clock, self.deduplication, self.delays, self.replies)
         self._catalogue = catalogue
         self._clock = clock
         self.policies.on_changed.append(self._policies_changed)
@@ -113,8 +115,9 @@ class Messaging:
         gone += self._load_bindings(contents)
         if gone:
             await self._catalogue.delete(*gone)
-        for vhost in self._vhosts:
-            self._policies_changed(vhost)
+        for name, vhost in self._vhosts.items():
+            self._policies_changed(name)
+            await self.deduplication.recall(vhost)
         self.delays.start()
 
     def _load_exchanges(self, contents: MessagingContents) -> list[Row]:

@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.machines.exchange import Exchange, Route
-from penstock.machines.seen_ids import SeenIds
+from penstock.machines.exchange import Route
 from penstock.model import message_properties
 from penstock.model.message_properties import MessageProperties
 from penstock.model.queue_record import DUE, Message, Telling, telling, without_bcc
 from penstock.model.records import Headers
 from penstock.runtime.clock import Clock
+from penstock.services.deduplication import Deduplication
 from penstock.services.delays import Delays
 from penstock.services.live_queue import Enqueued
 from penstock.services.replies import REPLY_PREFIX, Replies
@@ -127,8 +127,11 @@ class _Group:
 class Publishing:
     """Publishes into virtual hosts."""
 
-    def __init__(self, clock: Clock, delays: Delays, replies: Replies) -> None:
+    def __init__(
+        self, clock: Clock, deduplication: Deduplication, delays: Delays, replies: Replies
+    ) -> None:
         self._clock = clock
+        self._deduplication = deduplication
         self._delays = delays
         self._replies = replies
 
@@ -145,7 +148,8 @@ class Publishing:
             if properties[0] & _HAS_HEADERS:
                 told = telling(properties)
                 found, message = self._route_telling(vhost, message, told, content)
-                if found.deduplicated is not None and self._is_duplicate(vhost, found, told):
+                seen_by = found.deduplicated
+                if seen_by is not None and self._deduplication.is_duplicate(vhost, seen_by, told):
                     continue
                 if found.delayed and told.delay_ms:
                     due_ms = self._clock.now_ms() + told.delay_ms
@@ -193,24 +197,3 @@ class Publishing:
         if message.exchange == "" and key.startswith(REPLY_PREFIX):
             return self._replies.deliver(key, message)
         return False
-
-    def _is_duplicate(self, vhost: VirtualHost, found: Route, told: Telling) -> bool:
-        assert found.deduplicated is not None
-        wanted = told.deduplication_id
-        if wanted is None:
-            return False
-        exchange = vhost.exchanges.get(found.deduplicated)
-        if exchange is None:
-            return False
-        seen = vhost.seen.get(exchange.name)
-        if seen is None:
-            seen = vhost.seen[exchange.name] = _seen_ids(exchange)
-        return not seen.is_new(wanted.encode(), self._clock.now_ms(), told.deduplication_ms)
-
-
-def _seen_ids(exchange: Exchange) -> SeenIds:
-    size, window = exchange.arguments.get("x-cache-size"), exchange.arguments.get("x-cache-ttl")
-    return SeenIds(
-        capacity=size if isinstance(size, int) else None,
-        window_ms=window if isinstance(window, int) else None,
-    )

@@ -16,9 +16,12 @@ from penstock.machines.queue import Queue as Machine
 from penstock.machines.seen_ids import SeenIds
 from penstock.model.offset_ranges import Range
 from penstock.model.queue_arguments import QueueRules
-from penstock.model.queue_record import Message, StoredMessage, telling
+from penstock.model.queue_record import SOURCE, Message, StoredMessage, telling
 from penstock.model.queue_settings import Overflow
+from penstock.model.records import Headers
 from penstock.services.queue_log import QueueLog
+
+_MOST_SOURCES = 4096  # a crash leaves far fewer messages in two places
 
 
 class Selection(NamedTuple):
@@ -34,13 +37,14 @@ ALL = Selection(None)
 class Admission:
     """Decides for one queue."""
 
-    __slots__ = ("_ids", "_log", "_machine", "_seen")
+    __slots__ = ("_ids", "_log", "_machine", "_seen", "_sources")
 
     def __init__(self, machine: Machine, log: QueueLog, rules: QueueRules) -> None:
         self._machine = machine
         self._log = log
         self._seen: SeenIds | None = None
         self._ids: dict[int, bytes] = {}  # of the messages in the queue, if it has no window
+        self._sources: SeenIds | None = None  # where messages came from that others sent here
         if rules.deduplicates:
             self._seen = SeenIds(
                 window_ms=rules.deduplication_ms, capacity=rules.deduplication_size
@@ -49,17 +53,43 @@ class Admission:
     @property
     def is_simple(self) -> bool:
         """Whether everything is taken, so that nobody need ask."""
-        return self._seen is None and self._machine.settings.overflow is Overflow.DROP_HEAD
+        if self._seen is not None or self._sources is not None:
+            return False
+        return self._machine.settings.overflow is Overflow.DROP_HEAD
 
-    def select(self, messages: Sequence[Message], now_ms: int) -> Selection:
-        """Which of these the queue takes."""
+    def select(
+        self, messages: Sequence[Message], extras: Sequence[Headers | None] | None, now_ms: int
+    ) -> Selection:
+        """Which of these the queue takes. `extras` are the further headers of each."""
         kept: Sequence[int] = range(len(messages))
         room = self._room(messages)
         refused = kept[room:]
         kept = kept[:room]
         if self._seen is not None:
             kept = [at for at in kept if self._is_new(messages[at], now_ms)]
+        if self._sources is not None and extras is not None:
+            kept = [at for at in kept if self._is_unknown(extras[at], now_ms)]
         return ALL if len(kept) == len(messages) else Selection(kept, refused)
+
+    def _is_unknown(self, extra: Headers | None, now_ms: int) -> bool:
+        """Whether no message came from the same place before, by its `penstock.source`."""
+        assert self._sources is not None
+        for name, value in extra or ():
+            if name == SOURCE and value is not None:
+                return self._sources.is_new(value, now_ms)
+        return True
+
+    async def recall_sources(self, now_ms: int) -> None:
+        """Before messages are sent here from elsewhere: see which came before a crash."""
+        if self._sources is not None:
+            return
+        sources = SeenIds(capacity=_MOST_SOURCES)
+        log = self._log.replica.log
+        for offset in range(max(log.start_offset, log.end_offset - _MOST_SOURCES), log.end_offset):
+            entry = await self._log.entry_or_wait(offset)
+            if isinstance(entry, StoredMessage) and entry.source is not None:
+                sources.is_new(entry.source, now_ms)
+        self._sources = self._sources or sources
 
     def appended(self, base: int, messages: Sequence[Message]) -> None:
         """These were taken, and have these offsets."""

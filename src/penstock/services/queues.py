@@ -19,22 +19,13 @@ from penstock.errors import (
     AccessRefused,
     InvalidTopicName,
     PreconditionFailed,
-    ResourceLocked,
     TopicExists,
 )
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
 from penstock.machines.queue_outcome import DeadLetters
 from penstock.model.binding import Destination
-from penstock.model.queue_arguments import (
-    CLASSIC,
-    STREAM,
-    QueueRules,
-    check_arguments,
-    check_equivalent,
-    check_same_arguments,
-    rules_of,
-)
+from penstock.model.queue_arguments import STREAM, QueueRules, check_arguments, rules_of
 from penstock.model.queue_names import cut_name, topic_of_queue
 from penstock.model.queue_record import Message
 from penstock.model.topic import Topic
@@ -45,6 +36,7 @@ from penstock.services.live_queue import LiveQueue
 from penstock.services.partitions import Partitions
 from penstock.services.policies import QUEUES, Policies
 from penstock.services.queue import Queue
+from penstock.services.queue_checks import check_kind, check_name, check_owner, check_same
 from penstock.services.queue_loading import PURPOSE, load_queue
 from penstock.services.queue_space import reclaim
 from penstock.services.routing import RESERVED, Routing
@@ -54,7 +46,6 @@ from penstock.services.vhost import VirtualHost
 _log = logging.getLogger("penstock")
 
 _SEGMENT_BYTES = 64 << 20  # smaller than Kafka's: what is acknowledged goes by segment
-_MOST_NAME_BYTES = 255
 
 
 class QueueInfo(NamedTuple):
@@ -158,7 +149,7 @@ class Queues:
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
         elif name.startswith(RESERVED) and name not in vhost.queues and not passive:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        _check_name(name)
+        check_name(name)
 
         async def work() -> Queue:
             leaving = self._deleting.get((vhost.name, name))
@@ -168,11 +159,11 @@ class Queues:
             if queue is not None:
                 check_owner(queue, owner)
                 if not passive:
-                    _check_same(queue, durable, exclusive, auto_delete, arguments)
+                    check_same(queue, durable, exclusive, auto_delete, arguments)
                 return queue
             where = f"queue '{name}' in vhost '{vhost.name}'"
             check_arguments(arguments, where)
-            _check_kind(arguments, durable, exclusive, auto_delete, where)
+            check_kind(arguments, durable, exclusive, auto_delete, where)
             row = QueueRow(
                 vhost.name, name, "", durable, exclusive, auto_delete, False, dict(arguments)
             )
@@ -345,57 +336,3 @@ class Queues:
         task = asyncio.get_running_loop().create_task(self._delete(vhost, queue))
         self._deleting[key] = task
         task.add_done_callback(lambda _: self._deleting.pop(key, None))
-
-
-def check_owner(queue: Queue, owner: object) -> None:
-    """ResourceLocked unless the queue is everybody's or the owner's."""
-    if queue.exclusive and queue.owner is not owner:
-        raise ResourceLocked(
-            f"cannot obtain exclusive access to locked {queue.where}. It could be originally "
-            "declared on another connection or the exclusive property value does not match that "
-            "of the original declaration."
-        )
-
-
-def _check_same(
-    queue: Queue,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    arguments: Mapping[str, object],
-) -> None:
-    check_arguments(arguments, queue.where)
-    check_equivalent("durable", durable, queue.durable, queue.where)
-    if exclusive != queue.exclusive:
-        raise ResourceLocked(
-            f"cannot obtain exclusive access to locked {queue.where}. It could be originally "
-            "declared on another connection or the exclusive property value does not match that "
-            "of the original declaration."
-        )
-    check_equivalent("auto_delete", auto_delete, queue.auto_delete, queue.where)
-    check_same_arguments(arguments, queue.arguments, queue.where)
-
-
-def _check_kind(
-    arguments: Mapping[str, object], durable: bool, exclusive: bool, auto_delete: bool, where: str
-) -> None:
-    """Quorum queues and streams last, as with RabbitMQ."""
-    kind = arguments.get("x-queue-type", CLASSIC)
-    if kind == CLASSIC:
-        return
-    for wrong, name in (
-        (not durable, "non-durable"),
-        (exclusive, "exclusive"),
-        (auto_delete and kind == STREAM, "auto-delete"),
-    ):
-        if wrong:
-            raise PreconditionFailed(f"invalid property '{name}' for {where}")
-
-
-def _check_name(name: str) -> None:
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        raise PreconditionFailed("the name of a queue must be UTF-8") from None
-    if length > _MOST_NAME_BYTES:
-        raise PreconditionFailed(f"the name of a queue has at most {_MOST_NAME_BYTES} bytes")

@@ -22,7 +22,8 @@ from penstock.model.queue_arguments import STREAM
 from penstock.model.queue_record import Message
 from penstock.services.publishing import Publication
 from penstock.services.queue import Queue
-from penstock.services.queues import QueueInfo, check_owner
+from penstock.services.queue_checks import check_owner
+from penstock.services.queues import QueueInfo
 from penstock.services.replies import REPLY_PREFIX, REPLY_TO, ReplySubscription
 from penstock.services.streams import StreamSubscription, subscribe_to_stream
 from penstock.services.subscription import Delivery, Fetched, Subscription
