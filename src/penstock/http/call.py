@@ -36,6 +36,7 @@ from penstock.services.vhost import VirtualHost
 BODY_BYTES = 1 << 20
 MESSAGE_BODY_BYTES = 24 << 20  # a message of 16 MiB, in base64 and with properties
 _BODY_SECONDS = 30.0
+_WRONG_SECONDS = 1.0  # what a wrong password costs
 
 
 class BodyTooLarge(Exception):
@@ -181,7 +182,11 @@ async def authenticate(request: Request, messaging: Messaging) -> User:
     local = request.client is not None and is_loopback(request.client.host)
     if user == GUEST:
         local = local and is_loopback(request.url.hostname or "")
-    return await messaging.authenticate(user, password, loopback=local)
+    try:
+        return await messaging.authenticate(user, password, loopback=local)
+    except LoginRefused:
+        await asyncio.sleep(_WRONG_SECONDS)
+        raise
 
 
 def _check_origin(request: Request) -> None:
