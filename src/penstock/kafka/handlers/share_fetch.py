@@ -282,7 +282,18 @@ async def _acquire_until_some(
 async def _acquire_all(
     ctx: RequestContext, session: ShareSession, wish: _Wish
 ) -> tuple[Rows, list[SharePartition]]:
-    """One pass over the partitions: those that have records or fail; and all there are."""
+    """One pass, with as many bytes as there is room for: slow readers may hold the rest."""
+    granted = ctx.room.reserve(max(wish.max_bytes, 0))
+    try:
+        return await _pass(ctx, session, wish._replace(max_bytes=granted))
+    finally:
+        ctx.room.release(granted)
+
+
+async def _pass(
+    ctx: RequestContext, session: ShareSession, wish: _Wish
+) -> tuple[Rows, list[SharePartition]]:
+    """Of the partitions those that have records or fail; and all there are."""
     group_id, member_id = session.key
     rows: Rows = {}
     seen: list[SharePartition] = []
