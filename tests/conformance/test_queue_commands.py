@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from penstock.cli.demo.queue import play_queue
+from penstock.cli.demo.stage import Stage
 from support.broker import BrokerProcess
 from support.command import Outcome, penstock
 from support.waiting import eventually
@@ -357,3 +360,41 @@ def test_a_broker_that_is_not_there_is_told_in_a_sentence(run: Run) -> None:
     assert outcome.code == 1
     assert outcome.err.startswith("penstock: no broker answers at 127.0.0.1:1; start one with")
     assert run("queue", "list", "--http", "nonsense").code == 2
+
+
+def test_the_demonstration_shows_one_queue_through_two_doors(
+    start_broker: Callable[..., BrokerProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker()
+    doors = SimpleNamespace(
+        kafka=broker.bootstrap,
+        amqp=f"{broker.host}:{broker.amqp_port}",
+        http=broker.http.removeprefix("http://"),
+    )
+    for _ in range(2):  # also where an earlier one has left its queues
+        play_queue(Stage(), doors)  # type: ignore[arg-type]
+        shown = capsys.readouterr().out
+        assert "dead letter in jobs.failed: 'job 13', rejected in jobs" in shown
+        assert "all 500 jobs, each once" in shown
+
+
+def test_a_redrive_survives_kill_9_and_respects_priorities(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker()
+
+    def run(*arguments: str) -> Outcome:
+        return penstock(*arguments, env={"PENSTOCK_HTTP": broker.http.removeprefix("http://")})
+
+    run("queue", "declare", "dead", "--max-priority", "5")
+    run("queue", "declare", "work", "--dead-letter-to", "dead")
+    for number in range(4):
+        run("queue", "publish", "work", "-m", str(number), "-p", f"priority={number}")
+    assert run("queue", "get", "work", "-n", "4", "--reject").lines == ["0", "1", "2", "3"]
+    eventually(lambda: run("queue", "describe", "dead", "--json").json["messages_ready"] == 4)
+    assert run("dlq", "redrive", "dead", "--contains", "1", "--json").json["moved"] == 1
+    assert run("dlq", "redrive", "dead", "--limit", "1", "--json").json["moved"] == 1
+    broker.kill()
+    broker.start()
+    assert bodies(run("queue", "peek", "work", "--json")) == ["1", "3"]
+    assert run("queue", "get", "dead", "-n", "9").lines == ["2", "0"]

@@ -129,8 +129,14 @@ class Call:
         return Body(value)
 
 
+_WORDS = {"true": True, "false": False}
+
+
 class Body(dict[str, Any]):
-    """A JSON object whose fields are checked when they are asked for."""
+    """A JSON object whose fields are checked when they are asked for.
+
+    Flags and numbers may be written as texts, as RabbitMQ's own command line does.
+    """
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self.get(name, default)
@@ -143,12 +149,15 @@ class Body(dict[str, Any]):
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.get(name, default)
+        value = _WORDS.get(value, value) if isinstance(value, str) else value
         if not isinstance(value, bool):
             raise InvalidRequest(f"{name!r} must be true or false" + _found(value))
         return value
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
         value = self.get(name, default)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise InvalidRequest(f"{name!r} must be a number from {low} to {high}" + _found(value))
         return value
