@@ -15,10 +15,8 @@ clock or catalogue is in use.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -48,6 +46,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
+from penstock.runtime.process import allow_open_files, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
@@ -57,6 +56,7 @@ from penstock.services.log_upkeep import keep_logs
 from penstock.services.messaging import Messaging
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.queue_upkeep import keep_queues
 from penstock.services.quotas import Quotas
 from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_partitions import SharePartitions
@@ -258,7 +258,20 @@ class Broker:
             checkpoint,
             (StorageError, OSError),
         )
-        keep_logs(self.supervisor, config, self.store, services.topics, services.partitions)
+        keep_logs(
+            self.supervisor,
+            config,
+            self.store,
+            services.topics,
+            services.partitions,
+            self.messaging.queues.needed_from,
+        )
+        keep_queues(
+            self.supervisor,
+            self.messaging,
+            lambda: services.config.disk_free_limit_bytes,
+            None if config.memory else self.disk.free_bytes,
+        )
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
             "transaction time-outs",
@@ -359,25 +372,6 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await warming
     await broker.close()
     return 0
-
-
-def allow_open_files() -> None:
-    """Take as many open files as the system gives: connections and segments both need them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # some systems call a hard limit unlimited
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def process_age() -> float:
-    """Seconds since this process began, Python's own start included; 0 where nobody can tell."""
-    try:
-        with open("/proc/self/stat", encoding="ascii") as stat:
-            began_ticks = int(stat.read().rpartition(")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, AttributeError):  # macOS
-        return 0.0
-    return max(0.0, since_boot - began_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def warm_up() -> None:
