@@ -15,10 +15,8 @@ clock or catalogue is in use.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -48,6 +46,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
+from penstock.runtime.process import allow_open_files, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
@@ -66,6 +65,8 @@ from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
+
+_DISK_WATCH_SECONDS = 1.0
 
 
 class Broker:
@@ -247,6 +248,11 @@ class Broker:
         async def checkpoint() -> None:
             await self.store.checkpoint(services.partitions.high_watermarks())
 
+        async def watch_disk() -> None:
+            low = not config.memory and self.disk.free_bytes() < config.disk_free_limit_bytes
+            self.messaging.alarm.set("low on disk" if low else None)
+
+        every(_DISK_WATCH_SECONDS, "disk alarm", watch_disk, (OSError,))
         every(
             config.producer_id_expiration_check_interval_ms / 1000,
             "producer expiry",
@@ -359,25 +365,6 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await warming
     await broker.close()
     return 0
-
-
-def allow_open_files() -> None:
-    """Take as many open files as the system gives: connections and segments both need them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # some systems call a hard limit unlimited
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def process_age() -> float:
-    """Seconds since this process began, Python's own start included; 0 where nobody can tell."""
-    try:
-        with open("/proc/self/stat", encoding="ascii") as stat:
-            began_ticks = int(stat.read().rpartition(")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, AttributeError):  # macOS
-        return 0.0
-    return max(0.0, since_boot - began_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def warm_up() -> None:
