@@ -33,6 +33,7 @@ class Route(NamedTuple):
     queues: tuple[str, ...]
     delayed: bool = False  # it came through an exchange that delays
     deduplicated: str | None = None  # the exchange that wants to see each message once
+    looked_inside: bool = False  # another message with the same key may go elsewhere
 
 
 NOWHERE = Route(())
@@ -195,8 +196,8 @@ class Exchanges:
         route = self._remembered.get((exchange, routing_key))
         if route is not None:
             return route
-        route, lasting = self._walk(exchange, (routing_key,), content)
-        if lasting:
+        route = self._walk(exchange, (routing_key,), content)
+        if not route.looked_inside:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[exchange, routing_key] = route
@@ -204,12 +205,9 @@ class Exchanges:
 
     def route_all(self, exchange: str, routing_keys: Sequence[str], content: Content) -> Route:
         """Where a message goes that has several routing keys."""
-        return self._walk(exchange, routing_keys, content)[0]
+        return self._walk(exchange, routing_keys, content)
 
-    def _walk(
-        self, start: str, routing_keys: Sequence[str], content: Content
-    ) -> tuple[Route, bool]:
-        """The route, and whether it is the same for every message with these keys."""
+    def _walk(self, start: str, routing_keys: Sequence[str], content: Content) -> Route:
         queues: dict[str, None] = {}
         visited = {start: None}
         waiting = [start]
@@ -235,4 +233,4 @@ class Exchanges:
                     waiting.append(target.name)
         first = self._by_name.get(start)
         deduplicated = start if first is not None and first.deduplicates else None
-        return Route(tuple(queues), delayed, deduplicated), not looked_inside
+        return Route(tuple(queues), delayed, deduplicated, looked_inside)

@@ -20,13 +20,14 @@ from penstock.machines.exchange import DEFAULT_EXCHANGE
 from penstock.model.binding import Destination
 from penstock.model.queue_arguments import STREAM
 from penstock.model.queue_record import Message
+from penstock.services.fetching import Fetched, fetch
 from penstock.services.publishing import Publication
 from penstock.services.queue import Queue
 from penstock.services.queue_checks import check_owner
 from penstock.services.queues import QueueInfo
 from penstock.services.replies import REPLY_PREFIX, REPLY_TO, ReplySubscription
 from penstock.services.streams import StreamSubscription, subscribe_to_stream
-from penstock.services.subscription import Delivery, Fetched, Subscription
+from penstock.services.subscription import Delivery, Subscription
 from penstock.services.users import User
 from penstock.services.vhost import VirtualHost
 
@@ -261,7 +262,7 @@ class Session:
         if found.rules.kind == STREAM:
             raise PreconditionFailed(f"{found.where} is a stream: consume from it")
         live = await found.wake()
-        return await live.get(no_ack=no_ack)
+        return await fetch(live, no_ack=no_ack)
 
     def readable(self, queue: str) -> Queue:
         """The queue, if this session may read it; for those who look inside without taking."""
