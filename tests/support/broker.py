@@ -108,6 +108,10 @@ class BrokerProcess:
         """Everything the broker wrote to standard error so far."""
         return "".join(self._stderr)
 
+    def last_words(self) -> str:
+        """For a test to print at its end: pytest shows it when the test has failed."""
+        return f"--- what {self!r} wrote, at most the last 4000 characters:\n{self.log[-4000:]}"
+
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None

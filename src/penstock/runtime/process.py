@@ -1,4 +1,4 @@
-"""What the operating system knows of this process."""
+"""The process the broker runs in, as the operating system sees it."""
 
 from __future__ import annotations
 
