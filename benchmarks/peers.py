@@ -60,7 +60,7 @@ def penstock(*flags: str, data: Path | None = None) -> Iterator[Running]:
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", "serve", "--data", str(data or directory),
-             "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
+             "--kafka", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

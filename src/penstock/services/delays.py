@@ -44,7 +44,7 @@ _NOWHERE = "~delays"  # stands where the virtual host of a queue would
 class Delayed(NamedTuple):
     """A message that is not to be delivered before its time."""
 
-    index: int  # in its publication
+    number: int  # in its publication
     message: Message
     queues: Sequence[str]
     due_ms: int
@@ -91,7 +91,7 @@ class Delays:
             dues = [one.due_ms for one in group]
             headers = [_headers(vhost, one) for one in group]
             enqueued = self._bucket(hour).enqueue([one.message for one in group], dues, headers)
-            kept.append((enqueued, [one.index for one in group]))
+            kept.append((enqueued, [one.number for one in group]))
         return kept
 
     def _bucket(self, hour: int) -> Queue:
