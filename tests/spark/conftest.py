@@ -29,6 +29,8 @@ def spark() -> Iterator[Any]:
             {
                 "spark.sql.shuffle.partitions": "2",
                 "spark.driver.memory": "1g",
+                # A short run: starting quickly matters more than running fast.
+                "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
                 "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution"
                 ".streaming.checkpointing.FileSystemBasedCheckpointFileManager",
             },

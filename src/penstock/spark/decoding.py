@@ -148,10 +148,11 @@ def decode(
     """The rows of a range, in Arrow batches of a size that Spark likes."""
     columns = Columns(wanted, schema)
     for piece in fetched:
+        start = max(wanted.start, piece.floor)
         for batch, header in visible_batches(piece, check_crcs):
-            if header[0] + header[6] < wanted.start or header[0] >= wanted.end:
+            if header[0] + header[6] < start or header[0] >= wanted.end:
                 continue
-            columns.add(batch, header, wanted.start, wanted.end)
+            columns.add(batch, header, start, wanted.end)
             if columns.is_full:
                 yield columns.take()
     if columns.rows:

@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
     partition: TopicPartition
     records: bytes
-    count: int
+    rows: int
 
 
 class Encoder:
@@ -67,7 +67,7 @@ class Encoder:
                 )
             order = np.argsort(chosen, kind="stable")
             sorted_rows = part.take(pa.array(order))
-            edges = np.searchsorted(chosen[order], np.arange(count + 1))
+            edges: Any = np.searchsorted(chosen[order], np.arange(count + 1))
             for partition in range(count):
                 low, high = int(edges[partition]), int(edges[partition + 1])
                 if low < high:
@@ -133,8 +133,8 @@ class Encoder:
         return DefaultRecordBatchBuilder(2, self._codec, 0, -1, -1, -1, NO_LIMIT)
 
     def _close(self, partition: TopicPartition) -> Encoded:
-        builder, count = self._builders.pop(partition)
-        return Encoded(partition, bytes(builder.build()), count)
+        builder, rows = self._builders.pop(partition)
+        return Encoded(partition, bytes(builder.build()), rows)
 
 
 def own(batch: bytes, producer_id: int, epoch: int, sequence: int, transactional: bool) -> bytes:

@@ -51,6 +51,7 @@ class Fetched(NamedTuple):
 
     records: memoryview
     aborted: list[tuple[int, int]]  # (producer id, first offset)
+    floor: int  # offsets below were not asked for, or are deleted: the first batch may hold some
 
 
 def fetch_range(
@@ -91,6 +92,7 @@ def fetch_range(
                 time.sleep(pause)
                 pause = min(1.0, pause * 2)
                 continue
+            floor = position
             records, position = _whole(part["records"] or memoryview(b""), position)
             if not records:
                 flight = None
@@ -102,7 +104,8 @@ def fetch_range(
                 flight.send(protocol.FETCH, _request(wanted, position, isolation, fetch_bytes))
             else:
                 flight = None
-            yield Fetched(records, [(a["producer_id"], a["first_offset"]) for a in part["aborted"]])
+            aborted = [(a["producer_id"], a["first_offset"]) for a in part["aborted"]]
+            yield Fetched(records, aborted, floor)
     finally:
         # Whoever stops reading early (LIMIT) leaves an answer in the socket that is nobody's.
         if flight is not None:

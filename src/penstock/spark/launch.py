@@ -101,8 +101,11 @@ def session(
     from penstock.spark.source import PenstockSource
 
     builder = SparkSession.builder.appName(name)
-    if master or not os.environ.get("SPARK_REMOTE"):
-        builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
+    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if master.startswith("local"):
+        # A local Spark is nobody else's: without this it listens on the machine's own address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = builder.master(master)
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

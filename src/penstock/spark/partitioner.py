@@ -22,7 +22,7 @@ def murmur2(keys: pa.Array) -> Hashes:
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
-    hashes = np.empty(len(keys), np.uint32)
+    hashes: Hashes = np.empty(len(keys), np.uint32)
     for length in np.unique(lengths):
         rows = np.nonzero(lengths == length)[0]
         cells = data[offsets[rows][:, None] + np.arange(length)] if length else None
@@ -32,10 +32,10 @@ def murmur2(keys: pa.Array) -> Hashes:
 
 def _murmur2_equal(cells: Any, rows: int, length: int) -> Hashes:
     with np.errstate(over="ignore"):
-        h = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
+        h: Hashes = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
         whole = length & ~3
         for at in range(0, whole, 4):
-            k = np.zeros(rows, np.uint32)
+            k: Hashes = np.zeros(rows, np.uint32)
             for byte in range(4):
                 k |= cells[:, at + byte].astype(np.uint32) << np.uint32(8 * byte)
             k *= _M
@@ -57,7 +57,7 @@ def choose(
     keys: pa.Array | None, partitions: pa.Array | None, rows: int, count: int, turn: int
 ) -> Any:
     """A partition below `count` for each row. `turn` moves rows without keys along."""
-    spread = (np.arange(rows, dtype=np.int64) * count // max(rows, 1) + turn) % count
+    spread: Any = (np.arange(rows, dtype=np.int64) * count // max(rows, 1) + turn) % count
     chosen = spread
     if keys is not None and keys.null_count < rows:
         valid = np.asarray(keys.is_valid())

@@ -68,11 +68,11 @@ class Producer:
             owned = []
             for batch in group:
                 sequence = self._sequences[batch.partition]
-                self._sequences[batch.partition] = (sequence + batch.count) & 0x7FFFFFFF
+                self._sequences[batch.partition] = (sequence + batch.rows) & 0x7FFFFFFF
                 transactional = self._transactional_id is not None
                 records = own(batch.records, self.id, self.epoch, sequence, transactional)
                 owned.append(batch._replace(records=records))
-                total += batch.count
+                total += batch.rows
             self._deliver(owned)
         return total
 
@@ -97,11 +97,11 @@ class Producer:
                     "topics": [{"name": n, "partitions": p} for n, p in topics.items()],
                 }
                 answer = leader.call(protocol.PRODUCE, request)
-                for tp, part in each_partition(answer):
-                    if part["error"] in (0, DUPLICATE_SEQUENCE):
+                for tp, told in each_partition(answer):
+                    if told["error"] in (0, DUPLICATE_SEQUENCE):
                         del waiting[tp]
                     else:
-                        raise BrokerRefused(f"writing to {tp}", part["error"])
+                        raise BrokerRefused(f"writing to {tp}", told["error"])
 
         self._cluster.patiently("writing", attempt)
 

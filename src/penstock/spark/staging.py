@@ -72,7 +72,7 @@ class Stage:
         self._held, self._held_bytes = [], 0
 
     def _parcel(self, batch: Encoded) -> Encoded:
-        label = json.dumps([self._attempt, *batch.partition, batch.count]).encode()
+        label = json.dumps([self._attempt, *batch.partition, batch.rows]).encode()
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, NO_LIMIT)
         builder.append(0, 0, label, batch.records, [])
         return Encoded(self._partition, bytes(builder.build()), 1)

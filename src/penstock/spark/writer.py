@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INLINE_BYTES = 4 << 20
-_TYPES: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, tuple[Any, ...]] = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),
     "topic": (StringType,),
@@ -81,7 +81,7 @@ def write_options(options: Options, schema: StructType, default_delivery: str) -
         raise OptionError(f"columns {unknown} cannot be written; known are {', '.join(_TYPES)}")
     for name, kind in names.items():
         if not isinstance(kind, _TYPES[name]):
-            valid = " or ".join(one.typeName() for one in _TYPES[name])
+            valid = " or ".join(str(one.typeName()) for one in _TYPES[name])
             raise OptionError(f"the column {name!r} is {kind.simpleString()}; it must be {valid}")
     return WriteOptions(
         connect_options(options),
