@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": "penstock.cli.consume",
     "group": "penstock.cli.group",
     "bench": "penstock.cli.bench",
+    "pipeline": "penstock.cli.pipeline",
     "doctor": "penstock.cli.doctor",
 }
 

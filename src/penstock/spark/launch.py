@@ -98,6 +98,7 @@ def session(
     prepare_environment()
     from pyspark.sql import SparkSession
 
+    from penstock.spark.lake.sink import LakeSink
     from penstock.spark.source import PenstockSource
 
     builder = SparkSession.builder.appName(name)
@@ -118,4 +119,5 @@ def session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(LakeSink)
     return spark
