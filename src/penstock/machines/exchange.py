@@ -103,13 +103,14 @@ class Removed(NamedTuple):
 class Exchanges:
     """All exchanges and bindings of one virtual host."""
 
-    __slots__ = ("_by_name", "_has_queue", "_remembered", "_to")
+    __slots__ = ("_by_name", "_has_queue", "_remembered", "_to", "version")
 
     def __init__(self, has_queue: Callable[[str], bool]) -> None:
         self._by_name: dict[str, Exchange] = {}
         self._to: dict[Destination, dict[Binding, None]] = {}
         self._has_queue = has_queue
         self._remembered: dict[tuple[str, str], Route] = {}
+        self.version = 0  # grows with every change
 
     def __iter__(self) -> Iterator[Exchange]:
         return iter(self._by_name.values())
@@ -128,6 +129,7 @@ class Exchanges:
     def changed(self) -> None:
         """Something that routes depend on is different: a queue came or went, a policy changed."""
         self._remembered.clear()
+        self.version += 1
 
     def add(self, exchange: Exchange) -> None:
         assert exchange.name not in self._by_name

@@ -110,6 +110,7 @@ class LiveQueue:
     ) -> Enqueued:
         """Append messages; those that the queue has no room for are refused."""
         now_ms = self._clock.now_ms()
+        everything = range(len(messages))
         refused: Sequence[int] = _NONE
         if not self.admission.is_simple:
             kept, refused = self.admission.select(messages, extras, now_ms)
@@ -126,7 +127,7 @@ class LiveQueue:
                 messages, now_ms, self.machine.settings, dues=dues, extras=extras, keep=keep
             )
         except StorageError:
-            return Enqueued(None, range(len(messages) + len(refused)))
+            return Enqueued(None, everything)
         self.admission.appended(appended.base_offset, messages)
         self.queue.published += len(messages)
         self.used_ms = now_ms

@@ -54,6 +54,8 @@ class Session:
         self._subscriptions: dict[AnySubscription, None] = {}
         self._allowed: dict[tuple[str, str], bool] = {}
         self._permissions_version = -1
+        self._publishable: dict[str, None] = {}  # exchanges known to be open to this session
+        self._publishable_version = -1
 
     def __repr__(self) -> str:
         return f"<Session {self.user.name!r} in {self.vhost.name!r} from {self.connection}>"
@@ -202,11 +204,18 @@ class Session:
 
     def check_publish(self, exchange: str) -> None:
         """Raises why this session may not publish there. Cheap: called for each message."""
+        version = self.vhost.exchanges.version + self._messaging.users.version
+        if version != self._publishable_version:
+            self._publishable.clear()
+            self._publishable_version = version
+        if exchange in self._publishable:
+            return
         if exchange != DEFAULT_EXCHANGE and self.vhost.exchange(exchange).internal:
             raise AccessRefused(
                 f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost.name}'"
             )
         self._check("write", "exchange", exchange)
+        self._publishable[exchange] = None
 
     def publish(self, messages: Sequence[Message]) -> Publication:
         """Publish messages that `check_publish` let pass."""
