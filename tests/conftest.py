@@ -86,6 +86,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield start
     for process in started:
         process.kill()
+        print(process.last_words())
 
 
 @pytest.fixture

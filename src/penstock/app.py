@@ -56,6 +56,7 @@ from penstock.services.log_upkeep import keep_logs
 from penstock.services.messaging import Messaging
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.queue_upkeep import keep_queues
 from penstock.services.quotas import Quotas
 from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_partitions import SharePartitions
@@ -65,8 +66,6 @@ from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
-
-_DISK_WATCH_SECONDS = 1.0
 
 
 class Broker:
@@ -248,11 +247,6 @@ class Broker:
         async def checkpoint() -> None:
             await self.store.checkpoint(services.partitions.high_watermarks())
 
-        async def watch_disk() -> None:
-            low = not config.memory and self.disk.free_bytes() < config.disk_free_limit_bytes
-            self.messaging.alarm.set("low on disk" if low else None)
-
-        every(_DISK_WATCH_SECONDS, "disk alarm", watch_disk, (OSError,))
         every(
             config.producer_id_expiration_check_interval_ms / 1000,
             "producer expiry",
@@ -264,7 +258,20 @@ class Broker:
             checkpoint,
             (StorageError, OSError),
         )
-        keep_logs(self.supervisor, config, self.store, services.topics, services.partitions)
+        keep_logs(
+            self.supervisor,
+            config,
+            self.store,
+            services.topics,
+            services.partitions,
+            self.messaging.queues.needed_from,
+        )
+        keep_queues(
+            self.supervisor,
+            self.messaging,
+            lambda: services.config.disk_free_limit_bytes,
+            None if config.memory else self.disk.free_bytes,
+        )
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
             "transaction time-outs",

@@ -43,6 +43,7 @@ def broker(small_disk: Path) -> Iterator[BrokerProcess]:
     process = BrokerProcess(small_disk / "data").start()
     yield process
     process.kill()
+    print(process.last_words())
 
 
 def produce(wire: Wire, topic: str, data: bytes) -> tuple[str, int]:

@@ -42,6 +42,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path / "data", port=free_port()).start()
     yield process
     process.kill()
+    print(process.last_words())
 
 
 def test_acknowledged_records_survive_thirty_kills_once_and_in_order(

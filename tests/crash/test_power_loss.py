@@ -13,7 +13,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from support.history import (
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(240)]
 
+Start = Callable[..., BrokerProcess]
 ROUNDS = 5
 PARTITIONS = 3
 IMAGE_BYTES = 192 << 20
@@ -105,8 +106,10 @@ def test_the_copy_of_the_image_holds_only_what_was_synced(disk: Disk) -> None:
     assert not lost.exists() or lost.read_bytes() != b"x" * 100_000
 
 
-def test_acknowledged_records_survive_power_loss(disk: Disk, dice: random.Random) -> None:
-    broker = BrokerProcess(disk.create() / "data").start()
+def test_acknowledged_records_survive_power_loss(
+    disk: Disk, start_broker: Start, dice: random.Random
+) -> None:
+    broker = start_broker(disk.create() / "data")
     make_topic(broker, "orders", PARTITIONS, segment_bytes="1048576")
     writers = [Writer(broker.bootstrap, "orders", PARTITIONS, number) for number in range(2)]
     committer = Committer(broker.bootstrap, "orders", PARTITIONS, "billing")
@@ -120,7 +123,7 @@ def test_acknowledged_records_survive_power_loss(disk: Disk, dice: random.Random
         commits = dict(committer.acknowledged)
         image = disk.copy()
         broker.signal(signal.SIGCONT)
-        total = max(total, look_at(disk, image, promised, commits))
+        total = max(total, look_at(disk, image, start_broker, promised, commits))
         image.unlink()
     assert total > 1000
     for writer in writers:
@@ -138,11 +141,15 @@ class Promise:
 
 
 def look_at(
-    disk: Disk, image: Path, promised: list[dict[bytes, tuple[int, int]]], commits: dict[int, int]
+    disk: Disk,
+    image: Path,
+    start_broker: Start,
+    promised: list[dict[bytes, tuple[int, int]]],
+    commits: dict[int, int],
 ) -> int:
     """Start a broker on the copy; everything promised must be there. How much that was."""
     where = disk.attach(image)
-    survivor = BrokerProcess(where / "data").start()
+    survivor = start_broker(where / "data")
     try:
         log = {
             partition: contents(survivor.bootstrap, "orders", partition)
@@ -157,14 +164,14 @@ def look_at(
             where.rmdir()
 
 
-def test_topics_and_settings_survive_power_loss(disk: Disk) -> None:
-    broker = BrokerProcess(disk.create() / "data").start()
+def test_topics_and_settings_survive_power_loss(disk: Disk, start_broker: Start) -> None:
+    broker = start_broker(disk.create() / "data")
     for number in range(5):
         make_topic(broker, f"topic-{number}", 2, retention_ms="123456789")
     broker.signal(signal.SIGSTOP)
     image = disk.copy()
     broker.kill()
-    survivor = BrokerProcess(disk.attach(image) / "data").start()
+    survivor = start_broker(disk.attach(image) / "data")
     admin = AdminClient({"bootstrap.servers": survivor.bootstrap})
     topics = admin.list_topics(timeout=10).topics
     assert {f"topic-{number}" for number in range(5)} <= set(topics)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -108,6 +109,10 @@ class BrokerProcess:
         """Everything the broker wrote to standard error so far."""
         return "".join(self._stderr)
 
+    def last_words(self) -> str:
+        """For a test to print at its end: pytest shows it when the test has failed."""
+        return f"--- what {self!r} wrote, at most the last 4000 characters:\n{self.log[-4000:]}"
+
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -125,8 +130,10 @@ class BrokerProcess:
         assert not self.running, "already running"
         self.data.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        # Where Linux can do it, a broker ends with the run that started it, however that ended.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         self._process = subprocess.Popen(
-            self.command(),
+            [*guard, *self.command()],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -114,9 +114,7 @@ class LogStore:
         ids = {topic_id_text(topic_id) for topic_id in known.values()}
         for name in self.disk.list():
             split = layout.split_directory(name)
-            if split is not None and (
-                split[0] in known or layout.journal_owner(split[0]) in ids
-            ):
+            if split is not None and (split[0] in known or layout.journal_owner(split[0]) in ids):
                 self._directories.setdefault(split[0], set()).add(split[1])
             elif split is not None or name.endswith(layout.DELETE_DIRECTORY):
                 self._threads.submit(self.disk.remove_tree, name)

@@ -33,6 +33,7 @@ class Route(NamedTuple):
     queues: tuple[str, ...]
     delayed: bool = False  # it came through an exchange that delays
     deduplicated: str | None = None  # the exchange that wants to see each message once
+    looked_inside: bool = False  # another message with the same key may go elsewhere
 
 
 NOWHERE = Route(())
@@ -102,13 +103,14 @@ class Removed(NamedTuple):
 class Exchanges:
     """All exchanges and bindings of one virtual host."""
 
-    __slots__ = ("_by_name", "_has_queue", "_remembered", "_to")
+    __slots__ = ("_by_name", "_has_queue", "_remembered", "_to", "version")
 
     def __init__(self, has_queue: Callable[[str], bool]) -> None:
         self._by_name: dict[str, Exchange] = {}
         self._to: dict[Destination, dict[Binding, None]] = {}
         self._has_queue = has_queue
         self._remembered: dict[tuple[str, str], Route] = {}
+        self.version = 0  # grows with every change
 
     def __iter__(self) -> Iterator[Exchange]:
         return iter(self._by_name.values())
@@ -127,6 +129,7 @@ class Exchanges:
     def changed(self) -> None:
         """Something that routes depend on is different: a queue came or went, a policy changed."""
         self._remembered.clear()
+        self.version += 1
 
     def add(self, exchange: Exchange) -> None:
         assert exchange.name not in self._by_name
@@ -195,8 +198,8 @@ class Exchanges:
         route = self._remembered.get((exchange, routing_key))
         if route is not None:
             return route
-        route, lasting = self._walk(exchange, (routing_key,), content)
-        if lasting:
+        route = self._walk(exchange, (routing_key,), content)
+        if not route.looked_inside:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[exchange, routing_key] = route
@@ -204,12 +207,9 @@ class Exchanges:
 
     def route_all(self, exchange: str, routing_keys: Sequence[str], content: Content) -> Route:
         """Where a message goes that has several routing keys."""
-        return self._walk(exchange, routing_keys, content)[0]
+        return self._walk(exchange, routing_keys, content)
 
-    def _walk(
-        self, start: str, routing_keys: Sequence[str], content: Content
-    ) -> tuple[Route, bool]:
-        """The route, and whether it is the same for every message with these keys."""
+    def _walk(self, start: str, routing_keys: Sequence[str], content: Content) -> Route:
         queues: dict[str, None] = {}
         visited = {start: None}
         waiting = [start]
@@ -235,4 +235,4 @@ class Exchanges:
                     waiting.append(target.name)
         first = self._by_name.get(start)
         deduplicated = start if first is not None and first.deduplicates else None
-        return Route(tuple(queues), delayed, deduplicated), not looked_inside
+        return Route(tuple(queues), delayed, deduplicated, looked_inside)

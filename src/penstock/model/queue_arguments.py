@@ -194,6 +194,8 @@ _MOST_RULES = 4096
 
 def rules_of(arguments: Arguments, policy: Arguments) -> QueueRules:
     """The rules. Queues with equal arguments and policies share one object."""
+    if not arguments and not policy:
+        return _NO_RULES
     relevant = {
         **{name: value for name, value in arguments.items() if name in _KNOWN},
         **{f"policy {name}": value for name, value in policy.items()},
@@ -256,3 +258,6 @@ def _build(arguments: Arguments, policy: Arguments) -> QueueRules:
 
 def _int(value: object) -> int | None:
     return value if isinstance(value, int) else None
+
+
+_NO_RULES = _build({}, {})

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
-
-from aiokafka.record.default_records import DefaultRecordBatch
+from typing import Any, NamedTuple
 
 from penstock.errors import CorruptRecord
 from penstock.model import message_properties
 from penstock.model.batch import read_header
 from penstock.model.field_table import LongString
 from penstock.model.message_properties import EXPIRATION, HEADERS, MESSAGE_ID, PRIORITY
-from penstock.model.records import Headers, build_batch, read_records
+from penstock.model.records import Headers, new_builder, raw_records, read_records
 
 EXCHANGE = "amqp.exchange"
 ROUTING_KEY = "amqp.routing-key"
@@ -78,7 +76,7 @@ class StoredMessage(NamedTuple):
     targets: bytes | None = None
 
 
-def record_headers(message: Message, extra: Headers = ()) -> Headers:
+def record_headers(message: Message, extra: Headers = ()) -> list[tuple[str, bytes | None]]:
     """The headers of a message's record."""
     return [
         (EXCHANGE, message.exchange.encode("utf-8", "surrogateescape")),
@@ -92,23 +90,33 @@ def build_messages(
     messages: Sequence[Message], timestamp_ms: int, extras: Sequence[Headers | None] | None = None
 ) -> bytearray:
     """One batch of messages. `extras` has further headers for each, or None."""
+    builder = new_builder()
+    append = builder.append
     if extras is not None:
-        return build_batch(
-            (
-                (None, _bytes(message.body), record_headers(message, extra or ()))
-                for message, extra in zip(messages, extras, strict=True)
-            ),
-            timestamp_ms=timestamp_ms,
-        )
-    known: dict[tuple[str, str, bytes], Headers] = {}  # publishers repeat themselves
-    records = []
-    for message in messages:
-        key = (message.exchange, message.routing_key, message.properties)
-        headers = known.get(key)
-        if headers is None:
-            headers = known[key] = record_headers(message)
-        records.append((None, _bytes(message.body), headers))
-    return build_batch(records, timestamp_ms=timestamp_ms)
+        for delta, (message, extra) in enumerate(zip(messages, extras, strict=True)):
+            headers = record_headers(message, extra or ())
+            append(delta, timestamp_ms, None, _bytes(message.body), headers)
+        return _built(builder)
+    exchange = routing_key = properties = None
+    headers = []
+    for delta, message in enumerate(messages):
+        # Publishers repeat themselves: the headers of the message before will mostly do.
+        if (
+            message.properties != properties
+            or message.routing_key != routing_key
+            or message.exchange != exchange
+        ):
+            exchange, routing_key = message.exchange, message.routing_key
+            properties = message.properties
+            headers = record_headers(message)
+        body = message.body
+        append(delta, timestamp_ms, None, body if type(body) is bytes else bytes(body), headers)
+    return _built(builder)
+
+
+def _built(builder: Any) -> bytearray:
+    batch: bytearray = builder.build()
+    return batch
 
 
 def _bytes(body: bytes | bytearray | memoryview) -> bytes:
@@ -118,11 +126,8 @@ def _bytes(body: bytes | bytearray | memoryview) -> bytes:
 def read_messages(batch: bytes | bytearray | memoryview, queue: str) -> list[StoredMessage]:
     """The messages of a data batch whose checksum has been checked."""
     try:
-        records: Iterable[object]
-        if read_header(batch).codec:
-            records = read_records(batch)
-        else:
-            records = DefaultRecordBatch(bytes(batch))
+        compressed = read_header(batch).codec
+        records: Iterable[object] = read_records(batch) if compressed else raw_records(bytes(batch))
         return [_read(record, queue) for record in records]
     except CorruptRecord:
         raise

@@ -36,5 +36,6 @@ class AmqpOptions:
         "When less than this is free on the data's disk, AMQP publishers are held back; 0: never.",
         minimum=0,
         unit="bytes",
+        dynamic=True,
     )
     amqp_max_connections: int = integer(INT_MAX, "AMQP connections open at once.", minimum=0)

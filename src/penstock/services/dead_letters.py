@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.errors import BrokerError
 from penstock.machines.queue_outcome import DeadLetters
@@ -81,17 +81,15 @@ class DeadLetterOffice:
     async def _work(self, queue: Queue) -> None:
         waiting = self._waiting[queue]
         while waiting:
-            letters = waiting.popleft()
-            for ranges in _pieces(letters.ranges):
-                live = queue.live
-                if live is None:  # the queue is gone, and its messages with it
-                    del self._waiting[queue]
-                    return
-                dead = await self._read(queue, live, ranges, letters.reason)
-                await self._deliver(queue, dead)
-                if not live.is_closed:
-                    live.bury(ranges)
-                    self.buried += len(dead)
+            letters = _gather(waiting)
+            live = queue.live
+            if live is None:  # the queue is gone, and its messages with it
+                break
+            dead = await self._read(queue, live, letters.ranges, letters.reason)
+            await self._deliver(queue, dead)
+            if not live.is_closed:
+                live.bury(letters.ranges)
+                self.buried += len(dead)
         del self._waiting[queue]
 
     async def _read(
@@ -184,18 +182,23 @@ def _source(source: bytes | None) -> Headers | None:
     return None if source is None else [(SOURCE, source)]
 
 
-def _pieces(ranges: Sequence[Range]) -> Iterator[list[Range]]:
-    """The ranges in groups of at most so many messages."""
-    piece: list[Range] = []
+def _gather(waiting: deque[DeadLetters]) -> DeadLetters:
+    """Take what waits for one reason, as many messages as are worked off at once.
+
+    They may have died one by one; together they cost one sync.
+    """
+    reason = waiting[0].reason
+    taken: list[Range] = []
     room = _AT_ONCE
-    for low, high in ranges:
-        while low < high:
+    while room and waiting and waiting[0].reason == reason:
+        rest: list[Range] = []
+        for low, high in waiting.popleft().ranges:
             stop = min(high, low + room)
-            piece.append((low, stop))
-            room -= stop - low
-            low = stop
-            if not room:
-                yield piece
-                piece, room = [], _AT_ONCE
-    if piece:
-        yield piece
+            if low < stop:
+                taken.append((low, stop))
+                room -= stop - low
+            if stop < high:
+                rest.append((stop, high))
+        if rest:
+            waiting.appendleft(DeadLetters(rest, reason))
+    return DeadLetters(taken, reason)

@@ -32,7 +32,7 @@ from penstock.services.queue_admission import Admission
 from penstock.services.queue_journal import QueueJournal
 from penstock.services.queue_log import QueueLog
 from penstock.services.queue_reader import QueueReader
-from penstock.services.subscription import Delivery, Fetched, Subscription
+from penstock.services.subscription import Delivery, Subscription
 
 if TYPE_CHECKING:
     from penstock.services.queue import Queue
@@ -80,6 +80,7 @@ class LiveQueue:
         self.admission = admission
         self.consumers = Consumers(single_active=machine.settings.single_active_consumer)
         self.is_closed = False
+        self.used_ms = clock.now_ms()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._subscriptions: dict[Consumer, Subscription] = {}
@@ -109,6 +110,7 @@ class LiveQueue:
     ) -> Enqueued:
         """Append messages; those that the queue has no room for are refused."""
         now_ms = self._clock.now_ms()
+        everything = range(len(messages))
         refused: Sequence[int] = _NONE
         if not self.admission.is_simple:
             kept, refused = self.admission.select(messages, extras, now_ms)
@@ -125,9 +127,10 @@ class LiveQueue:
                 messages, now_ms, self.machine.settings, dues=dues, extras=extras, keep=keep
             )
         except StorageError:
-            return Enqueued(None, range(len(messages) + len(refused)))
+            return Enqueued(None, everything)
         self.admission.appended(appended.base_offset, messages)
         self.queue.published += len(messages)
+        self.used_ms = now_ms
         return Enqueued(self.log.replica.when_safe(appended.end_offset), refused)
 
     def _refuse(self, messages: Sequence[Message]) -> None:
@@ -238,6 +241,7 @@ class LiveQueue:
             self.give_back_unseen(subscription, rest)
         self.consumers.remove(subscription.consumer)
         self._subscriptions.pop(subscription.consumer, None)
+        self.used_ms = self._clock.now_ms()
         if not self.consumers:
             self.log.pages.clear()
             self.queue.last_consumer_left()
@@ -269,26 +273,16 @@ class LiveQueue:
         self._record(Acked(tuple(as_ranges(offsets))))
         self._settled(holder, len(offsets))
 
-    async def get(self, *, no_ack: bool) -> tuple[Delivery, int, Fetched] | None:
-        """The next message, for a client that asks for one; how many are left; who holds it."""
+    def take_one(self, holder: object) -> int | None:
+        """The offset of the next message, delivered to somebody who asked for one."""
         self.queue.used()
-        holder = Fetched(self)
-        while True:
-            self._tick()
-            ranges = self.machine.take(1, self._clock.now_ms(), holder)
-            if not ranges:
-                return None
-            offset = ranges[0][0]
-            if not await self.reader.bring(offset):
-                self.forget_missing([offset], None)
-                continue
-            taken, _ = self.open(ranges, 1, 1, None)
-            if taken:
-                break
+        self.used_ms = self._clock.now_ms()
+        self._tick()
+        ranges = self.machine.take(1, self.used_ms, holder)
+        if not ranges:
+            return None
         self.journal.touch()
-        if no_ack:
-            self.ack([taken[0].offset], None)
-        return taken[0], self.machine.ready, holder
+        return ranges[0][0]
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -372,6 +366,16 @@ class LiveQueue:
         self.journal.add(record)
         if isinstance(record, SETTLING):
             self.admission.settled(record.ranges)
+
+    def is_idle(self, since_ms: int) -> bool:
+        """Whether nobody has used it since, and nothing would happen here by itself."""
+        machine = self.machine
+        return (
+            self.used_ms < since_ms
+            and not self.consumers
+            and not (machine.delivered or machine.dying or self.log.pending)
+            and self._timer.due_ms is None
+        )
 
     # --- ending -----------------------------------------------------------------------------------
 

@@ -115,8 +115,8 @@ class Messaging:
         gone += self._load_bindings(contents)
         if gone:
             await self._catalogue.delete(*gone)
-        for name, vhost in self._vhosts.items():
-            self._policies_changed(name)
+        for vhost in self._vhosts.values():
+            self._set_alternates(vhost)
             await self.deduplication.recall(vhost)
         self.delays.start()
 
@@ -193,11 +193,14 @@ class Messaging:
 
     def _policies_changed(self, name: str) -> None:
         vhost = self._vhosts.get(name)
-        if vhost is None:
-            return
-        self.queues.apply_policies(vhost)
+        if vhost is not None:
+            self.queues.apply_policies(vhost)
+            self._set_alternates(vhost)
+
+    def _set_alternates(self, vhost: VirtualHost) -> None:
+        """The alternate exchange of each exchange: its argument, or else the policy's."""
         for exchange in vhost.exchanges:
-            policy = self.policies.fitting(name, exchange.name, EXCHANGES)
+            policy = self.policies.fitting(vhost.name, exchange.name, EXCHANGES)
             wanted = policy.definition.get("alternate-exchange") if policy is not None else None
             alternate = exchange.arguments.get("alternate-exchange", wanted)
             exchange.alternate = alternate if isinstance(alternate, str) else None

@@ -137,6 +137,30 @@ class Publishing:
 
     def publish(self, vhost: VirtualHost, messages: Sequence[Message]) -> Publication:
         """Route all messages and append them to their queues now."""
+        first = messages[0]
+        exchange, key = first.exchange, first.routing_key
+        for message in messages:
+            if (
+                message.routing_key != key
+                or message.exchange != exchange
+                or message.properties[0] & _HAS_HEADERS
+            ):
+                return self._publish_each(vhost, messages)
+        # The usual case: a publisher that goes on with the same exchange and key.
+        content = _Content().of(first.properties)
+        found = vhost.exchanges.route(exchange, key, content)
+        if not found.queues or found.looked_inside:
+            return self._publish_each(vhost, messages)
+        publication = Publication(())
+        indexes = range(len(messages))
+        for name in found.queues:
+            queue = vhost.queues.get(name)
+            if queue is not None:
+                publication.add(queue.enqueue(messages), indexes)
+        publication.close()
+        return publication
+
+    def _publish_each(self, vhost: VirtualHost, messages: Sequence[Message]) -> Publication:
         route = vhost.exchanges.route
         content = _Content()
         unrouted: list[int] = []

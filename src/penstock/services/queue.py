@@ -225,6 +225,12 @@ class Queue:
                 self.live.reconfigure(rules)
             self.used()
 
+    def maybe_sleep(self, since_ms: int) -> None:
+        """Give back the memory of the working part if nobody has used it since."""
+        if self.live is not None and self.live.is_idle(since_ms):
+            self.live.close(deleted=False)
+            self.live = None
+
     def close(self, *, deleted: bool) -> None:
         """The queue or the broker ends."""
         self.is_deleted = self.is_deleted or deleted

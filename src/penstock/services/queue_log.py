@@ -270,13 +270,17 @@ def marks_of(
     expiries: list[tuple[int, int]] = []
     schedules: list[tuple[int, int]] = []
     priorities = bytearray(len(messages)) if settings.max_priority else None
+    if dues is not None:
+        schedules = [(base + at, due) for at, due in enumerate(dues) if due and due > now_ms]
+    properties = b""
+    told = NOTHING_TELLING
     for index, message in enumerate(messages):
-        told = telling(message.properties)
-        due_ms = None if dues is None else dues[index]
-        if due_ms is not None and due_ms > now_ms:
-            schedules.append((base + index, due_ms))
+        if message.properties != properties:
+            properties = message.properties
+            told = telling(properties)
         if told is NOTHING_TELLING:
             continue
+        due_ms = None if dues is None else dues[index]
         if told.expiration_ms is not None:
             expiries.append((base + index, max(now_ms, due_ms or 0) + told.expiration_ms))
         if priorities is not None:

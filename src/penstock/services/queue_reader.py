@@ -9,7 +9,6 @@ from penstock.model.field_table import encode_value
 from penstock.model.message_properties import parse
 from penstock.model.offset_ranges import Range
 from penstock.services.queue_log import QueueLog
-from penstock.services.queue_pages import Entry
 from penstock.services.subscription import Delivery
 
 _OVERHEAD_BYTES = 64  # of a delivery, besides its body
@@ -44,7 +43,8 @@ class QueueReader:
         rest: list[Range] = []
         missing: list[int] = []
         state, pages = self._state, self._log.pages
-        counts, moved = state.counts, state.moved
+        moved = state.moved
+        counts = state.counts if state.counts else None
         room = max_bytes
         for low, high in reserved:
             while low < high and len(taken) < limit and (room > 0 or not taken):
@@ -61,9 +61,19 @@ class QueueReader:
                     if entry is None:
                         missing.append(low)
                     else:
-                        count = counts.get(low) if counts else 0
-                        taken.append(self._delivery(low, count, entry))
-                        room -= len(entry.body) + _OVERHEAD_BYTES
+                        body = entry.body
+                        properties = entry.properties
+                        count = 0
+                        if counts is not None:
+                            count = counts.get(low)
+                            if count and self.shows_counts:
+                                properties = with_header(properties, "x-delivery-count", count)
+                        taken.append(
+                            Delivery(
+                                low, count, entry.exchange, entry.routing_key, properties, body
+                            )
+                        )
+                        room -= len(body) + _OVERHEAD_BYTES
                     low += 1
                     if room <= 0:
                         break
@@ -71,12 +81,6 @@ class QueueReader:
             if low < high:
                 rest.append((low, high))
         return taken, rest, missing
-
-    def _delivery(self, offset: int, count: int, entry: Entry) -> Delivery:
-        properties = entry.properties
-        if count and self.shows_counts:
-            properties = with_header(properties, "x-delivery-count", count)
-        return Delivery(offset, count, entry.exchange, entry.routing_key, properties, entry.body)
 
 
 def with_header(properties: bytes, name: str, value: object) -> bytes:

@@ -45,6 +45,7 @@ from penstock.services.vhost import VirtualHost
 
 _log = logging.getLogger("penstock")
 
+_IDLE_MS = 300_000  # after which a queue that nobody uses goes back to sleep
 _SEGMENT_BYTES = 64 << 20  # smaller than Kafka's: what is acknowledged goes by segment
 
 
@@ -113,9 +114,17 @@ class Queues:
             queue.close(deleted=False)
 
     async def reclaim(self) -> int:
-        """Give back the disk space of what is settled; how many segments went."""
+        """Give back the disk space of what is settled, and the memory of idle queues.
+
+        Returns how many segments went.
+        """
         now_ms = self.clock.now_ms()
-        return sum([await reclaim(queue, now_ms) for queue in self.all() if queue.live])
+        dropped = 0
+        for queue in self.all():
+            if queue.live is not None:
+                dropped += await reclaim(queue, now_ms)
+                queue.maybe_sleep(now_ms - _IDLE_MS)
+        return dropped
 
     async def needed_from(self, topic: str) -> int | None:
         """The first offset of a queue's topic that is still needed; None when it is no queue's."""

@@ -107,8 +107,13 @@ class Routing:
                 return
             exchange.matcher.check(binding)
             await self._catalogue.put(BindingRow(vhost.name, binding))
-            if vhost.exchanges.get(source) is exchange:  # the row of a lost one is dropped at start
+            if vhost.exchanges.get(source) is exchange and _exists(vhost, destination):
                 vhost.exchanges.bind(binding)
+                return
+            # One of the two was deleted while the row was written.
+            await self._catalogue.delete(BindingRow(vhost.name, binding))
+            vhost.exchange(source)
+            vhost.queue(destination.name)
 
         await self._turns.take(vhost.name, work())
 
@@ -151,6 +156,12 @@ class Routing:
         ]
         if rows:
             await self._catalogue.delete(*rows)
+
+
+def _exists(vhost: VirtualHost, destination: Destination) -> bool:
+    if destination.is_exchange:
+        return vhost.exchanges.get(destination.name) is not None
+    return destination.name in vhost.queues
 
 
 def row_of(vhost: VirtualHost, exchange: Exchange) -> ExchangeRow:

@@ -20,13 +20,14 @@ from penstock.machines.exchange import DEFAULT_EXCHANGE
 from penstock.model.binding import Destination
 from penstock.model.queue_arguments import STREAM
 from penstock.model.queue_record import Message
+from penstock.services.fetching import Fetched, fetch
 from penstock.services.publishing import Publication
 from penstock.services.queue import Queue
 from penstock.services.queue_checks import check_owner
 from penstock.services.queues import QueueInfo
 from penstock.services.replies import REPLY_PREFIX, REPLY_TO, ReplySubscription
 from penstock.services.streams import StreamSubscription, subscribe_to_stream
-from penstock.services.subscription import Delivery, Fetched, Subscription
+from penstock.services.subscription import Delivery, Subscription
 from penstock.services.users import User
 from penstock.services.vhost import VirtualHost
 
@@ -53,6 +54,8 @@ class Session:
         self._subscriptions: dict[AnySubscription, None] = {}
         self._allowed: dict[tuple[str, str], bool] = {}
         self._permissions_version = -1
+        self._publishable: dict[str, None] = {}  # exchanges known to be open to this session
+        self._publishable_version = -1
 
     def __repr__(self) -> str:
         return f"<Session {self.user.name!r} in {self.vhost.name!r} from {self.connection}>"
@@ -201,11 +204,18 @@ class Session:
 
     def check_publish(self, exchange: str) -> None:
         """Raises why this session may not publish there. Cheap: called for each message."""
+        version = self.vhost.exchanges.version + self._messaging.users.version
+        if version != self._publishable_version:
+            self._publishable.clear()
+            self._publishable_version = version
+        if exchange in self._publishable:
+            return
         if exchange != DEFAULT_EXCHANGE and self.vhost.exchange(exchange).internal:
             raise AccessRefused(
                 f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost.name}'"
             )
         self._check("write", "exchange", exchange)
+        self._publishable[exchange] = None
 
     def publish(self, messages: Sequence[Message]) -> Publication:
         """Publish messages that `check_publish` let pass."""
@@ -261,7 +271,7 @@ class Session:
         if found.rules.kind == STREAM:
             raise PreconditionFailed(f"{found.where} is a stream: consume from it")
         live = await found.wake()
-        return await live.get(no_ack=no_ack)
+        return await fetch(live, no_ack=no_ack)
 
     def readable(self, queue: str) -> Queue:
         """The queue, if this session may read it; for those who look inside without taking."""

@@ -170,21 +170,3 @@ class Subscription:
     def reject(self, offsets: Sequence[int]) -> None:
         """These cannot be handled: to the dead letters, or nowhere."""
         self._live.reject(offsets, self)
-
-
-class Fetched:
-    """Holds what a single get took; it counts against no prefetch."""
-
-    __slots__ = ("_live",)
-
-    def __init__(self, live: LiveQueue) -> None:
-        self._live = live
-
-    def ack(self, offsets: Sequence[int]) -> None:
-        self._live.ack(offsets, None)
-
-    def requeue(self, offsets: Sequence[int]) -> None:
-        self._live.requeue(offsets, None)
-
-    def reject(self, offsets: Sequence[int]) -> None:
-        self._live.reject(offsets, None)

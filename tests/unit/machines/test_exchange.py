@@ -215,7 +215,7 @@ def test_a_delayed_exchange_routes_as_the_kind_inside_it_and_says_so() -> None:
     where = exchanges(x=("x-delayed-message", {"x-delayed-type": "topic"}), y="fanout")
     bind(where, "x", "q1", "a.#")
     bind(where, "y", "x", to="exchange")
-    assert where.route("x", "a.b", PLAIN) == (("q1",), True, None)
+    assert where.route("x", "a.b", PLAIN)[:3] == (("q1",), True, None)
     assert where.route("y", "a.b", PLAIN).delayed
     with pytest.raises(PreconditionFailed, match="x-delayed-type"):
         Exchange("z", "x-delayed-message", arguments={})

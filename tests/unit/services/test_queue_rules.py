@@ -450,6 +450,24 @@ async def test_a_few_old_messages_do_not_pin_the_log(world: World) -> None:
 
 
 @in_world
+async def test_a_queue_that_nobody_uses_goes_back_to_sleep(world: World) -> None:
+    await world.declare("q")
+    await world.publish("q", "a", "b")
+    consumer = await world.consume("q")
+    (got,) = await take(consumer, 1)
+    consumer.cancel()
+    queue = world.messaging.vhosts["/"].queue("q")
+    world.clock.advance(300_001)
+    await world.messaging.queues.reclaim()
+    assert queue.live is not None, "somebody still holds a message"
+    consumer.ack([got.offset])
+    await world.messaging.queues.reclaim()
+    assert queue.live is None
+    await world.publish("q", "c")
+    assert bodies(await take(await world.consume("q"))) == ["b", "c"]
+
+
+@in_world
 async def test_retention_keeps_what_is_acknowledged(world: World) -> None:
     await world.declare("q", x_retention_ms=3_600_000)
     assert world.topics.settings("q").retention_ms == 3_600_000
