@@ -15,7 +15,7 @@ NOBODY = "127.0.0.1:1"  # nothing listens there
 SUBCOMMANDS = [
     *(["topic", verb] for verb in ("create", "list", "describe", "alter", "delete")),
     *(["group", verb] for verb in ("list", "describe", "reset", "delete")),
-    *(["pipeline", verb] for verb in ("run", "list", "status", "stop")),
+    *(["pipeline", verb] for verb in ("run", "list", "status", "stop", "upkeep")),
     *([name] for name in COMMANDS if name not in ("topic", "group", "pipeline")),
 ]
 
