@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.spark.launch import prepare_environment, session
 
 Topics = Callable[..., str]
+
+if find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_report_header() -> str:
+    """Say so when the tests on Spark are not here to run; `make spark` installs what they need."""
+    return (
+        "" if find_spec("pyspark") else "tests/spark: not run, the extra `spark` is not installed"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -121,3 +132,13 @@ def reading(spark: Any, bootstrap: str) -> Callable[..., Any]:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker, so one JVM; and time for the first test, which starts it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(300))

@@ -71,7 +71,7 @@ def _delta(path: Path) -> list[dict[str, Any]]:
 def _iceberg(path: Path, name: str) -> list[dict[str, Any]]:
     from penstock.spark.lake.table import IcebergLake
 
-    rows: list[dict[str, Any]] = IcebergLake(str(path), name)._open().scan().to_arrow().to_pylist()
+    rows: list[dict[str, Any]] = IcebergLake(str(path), name).open().scan().to_arrow().to_pylist()
     return rows
 
 

@@ -162,3 +162,41 @@ def _of(name: str) -> RunState:
     except SparkConnectorError as failure:
         raise Failure(str(failure)) from None
     return state
+
+
+@app.command()
+def upkeep(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The table, or the warehouse.")],
+    kind: Annotated[str, typer.Option("--format", help="delta or iceberg.")] = "delta",
+    table: Annotated[str, typer.Option("--table", help="The Iceberg table's name.")] = "",
+    keep_hours: Annotated[
+        int, typer.Option("--keep-hours", help="How long old versions and stray files stay.")
+    ] = 168,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed; change nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep a lake table in shape: compact small files, expire old versions, sweep orphans.
+
+    \b
+    Examples:
+      penstock pipeline upkeep lake/orders
+      penstock pipeline upkeep lake/warehouse --format iceberg --table shop.latest --dry-run
+    """
+    if find_spec("deltalake") is None:
+        raise Failure("lake tables need more packages: pip install 'penstock[spark]'")
+    from penstock.spark.lake import upkeep as lake
+
+    try:
+        done = lake.upkeep(kind, path, table=table, keep_hours=keep_hours, dry_run=dry_run)
+    except SparkConnectorError as failure:
+        raise Failure(str(failure)) from None
+    if as_json:
+        emit_json(done._asdict())
+        return
+    verb = "would remove" if dry_run else "removed"
+    say(
+        f"{path}: {done.files_before} files, now {done.files_after}; "
+        f"{done.expired} versions expired, {verb} {len(done.removed)} files"
+    )

@@ -27,6 +27,7 @@ T = TypeVar("T")
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+CALLS, FETCHES = "calls", "fetches"  # lanes: connections that are not shared
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 
@@ -62,7 +63,7 @@ class Cluster:
         self.patience_s = patience_s
         self._security = security
         self._client_id = client_id
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int, str], Connection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
@@ -99,17 +100,18 @@ class Cluster:
         self._leaders.clear()
         self._coordinators.clear()
 
-    def _connect(self, address: tuple[str, int]) -> Connection:
-        connection = self._connections.get(address)
+    def _connect(self, address: tuple[str, int], lane: str = CALLS) -> Connection:
+        connection = self._connections.get((*address, lane))
         if connection is None:
             timeout_s = max(self.patience_s, 1.0)
             connection = Connection(*address, self._security, self._client_id, timeout_s)
-            self._connections[address] = connection
+            self._connections[(*address, lane)] = connection
         return connection
 
     def _any(self) -> Connection:
-        for connection in self._connections.values():
-            return connection
+        for (_, _, lane), connection in self._connections.items():
+            if lane == CALLS:
+                return connection
         failures = []
         for place in self.servers.split(","):
             host, _, port = place.strip().rpartition(":")
@@ -144,8 +146,9 @@ class Cluster:
                 self._leaders[TopicPartition(topic["name"], part["index"])] = part["leader"]
         return found
 
-    def leader(self, partition: TopicPartition) -> Connection:
-        """A connection to the partition's leader."""
+    def leader(self, partition: TopicPartition, lane: str = CALLS) -> Connection:
+        """A connection to the partition's leader. A reader that asks ahead needs a lane of its
+        own: on a shared one, the next caller would be given the reader's answer."""
         if partition not in self._leaders:
             self._metadata([partition.topic])
         node = self._leaders.get(partition)
@@ -154,7 +157,7 @@ class Cluster:
         if node not in self._addresses:
             del self._leaders[partition]
             raise BrokerRefused(str(partition), 5)
-        return self._connect(self._addresses[node])
+        return self._connect(self._addresses[node], lane)
 
     def coordinator(self, kind: int, key: str) -> Connection:
         """A connection to the coordinator of a group or a transactional id."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock.spark import protocol
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from penstock.spark.cluster import EARLIEST, FETCHES, LATEST, Cluster, TopicPartition
 from penstock.spark.connection import Connection
 from penstock.spark.errors import (
     OFFSET_OUT_OF_RANGE,
@@ -72,7 +72,7 @@ def fetch_range(
         while position < wanted.end:
             try:
                 if flight is None:
-                    flight = cluster.leader(wanted.partition)
+                    flight = cluster.leader(wanted.partition, FETCHES)
                     flight.send(protocol.FETCH, _request(wanted, position, isolation, fetch_bytes))
                 part = _only_partition(flight.receive())
                 code = part["error"]

@@ -28,7 +28,8 @@ class Shape:
 
         return to_arrow_schema(self.raw, timezone="UTC")
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
+        """As Spark takes it from a data source: a type, or its text."""
         return self.raw
 
     def apply(
@@ -39,4 +40,6 @@ class Shape:
 
 def shape_of(options: Options) -> Shape:
     """The shape that the options ask for."""
-    return Shape(record_schema(options))
+    from penstock.spark.typed import typed_shape
+
+    return typed_shape(options) or Shape(record_schema(options))

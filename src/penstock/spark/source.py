@@ -30,7 +30,7 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         return shape_of(self.options).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:

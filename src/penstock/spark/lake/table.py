@@ -55,7 +55,7 @@ class DeltaLake:
     def data(self) -> Path:
         return self._path
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -65,7 +65,7 @@ class DeltaLake:
             return None
 
     def last_batch(self, sink: str) -> int:
-        table = self._open()
+        table = self.open()
         version = None if table is None else table.transaction_version(sink)
         return -1 if version is None else int(version)
 
@@ -116,7 +116,7 @@ class DeltaLake:
         """The table, created or widened: columns may be added, never change their type."""
         from deltalake import DeltaTable, Schema
 
-        table = self._open()
+        table = self.open()
         if table is None:
             self._path.mkdir(parents=True, exist_ok=True)
             partition_by = self._partition_by or None
@@ -132,7 +132,7 @@ class DeltaLake:
         new = [field for field in wanted if field.name not in known]
         if new:
             table.alter.add_columns(new)
-            table = self._open()
+            table = self.open()
         return table
 
     def _properties(self, sink: str, batch: int, note: Mapping[str, str]) -> Any:
@@ -167,7 +167,7 @@ class IcebergLake:
         uri = f"sqlite:///{self._warehouse}/catalog.db"
         return SqlCatalog("penstock", uri=uri, warehouse=f"file://{self._warehouse}")
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -176,7 +176,7 @@ class IcebergLake:
             return None
 
     def last_batch(self, sink: str) -> int:
-        table = self._open()
+        table = self.open()
         return -1 if table is None else int(table.properties.get(f"penstock.batch.{sink}", -1))
 
     def append(
@@ -202,7 +202,7 @@ class IcebergLake:
             transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
 
     def _ready(self, schema: pa.Schema) -> Any:
-        table = self._open()
+        table = self.open()
         if table is None:
             catalog = self._catalog()
             catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])

@@ -108,6 +108,7 @@ class Pipeline:
     checkpoint: str = ""
     watermark: str = ""  # "event_time 10 minutes"
     output: str = "append"  # append, update, complete
+    restarts: int = 3  # times a query that Spark itself let fall is started again
     settings: dict[str, str] = field(default_factory=dict)  # Spark's own
 
 

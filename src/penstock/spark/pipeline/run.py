@@ -10,6 +10,7 @@ others, and its error is raised.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -33,6 +34,8 @@ from penstock.spark.pipeline.state import RunState, started_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 class Figures(NamedTuple):
@@ -99,7 +102,9 @@ def run(
     total, ending = 0, "failed"
     try:
         _create_topics(pipeline)
-        queries = _start(session, pipeline)
+        starters = _starters(session, pipeline)
+        queries = [start() for start in starters]
+        restarts = pipeline.restarts
         seen: dict[str, float] = {}
         while any(query.isActive for query in queries) and not stop.is_set():
             total += _report(queries[0], seen, show, state, own, total)
@@ -107,7 +112,7 @@ def run(
             if all(query.isActive for query in queries):
                 stop.wait(0.2)
             else:
-                _raise_failure(queries)
+                restarts -= _revive(queries, starters, restarts)
                 stop.wait(0.1)
         if stop.is_set():
             state.write(state="stopping", rows=total, **own)
@@ -125,8 +130,8 @@ def run(
     return total
 
 
-def _start(session: SparkSession, pipeline: Pipeline) -> list[Any]:
-    queries = []
+def _starters(session: SparkSession, pipeline: Pipeline) -> list[Callable[[], Any]]:
+    starters = []
     for at, output in enumerate(outputs(session, pipeline)):
         writer = output.frame.writeStream.format(output.format).options(**output.options)
         writer = writer.option("checkpointLocation", output.checkpoint)
@@ -139,8 +144,8 @@ def _start(session: SparkSession, pipeline: Pipeline) -> list[Any]:
             writer = writer.trigger(availableNow=True)
         elif pipeline.trigger.every:
             writer = writer.trigger(processingTime=interval(pipeline.trigger.every))
-        queries.append(writer.start())
-    return queries
+        starters.append(writer.start)
+    return starters
 
 
 def interval(text: str) -> str:
@@ -187,6 +192,25 @@ def _raise_failure(queries: list[Any]) -> None:
         failure = None if query.isActive else query.exception()
         if failure is not None:
             raise SparkConnectorError(first_cause(str(failure)))
+
+
+def _revive(queries: list[Any], starters: list[Callable[[], Any]], left: int) -> int:
+    """Start queries that fell again, from their checkpoints; how many there were.
+
+    Only what Spark itself could not do is worth repeating, such as a worker that did not come up
+    in time; what our own code refused (lost data, a bad option) would be refused again.
+    """
+    revived = 0
+    for at, query in enumerate(queries):
+        failure = None if query.isActive else query.exception()
+        if failure is None:
+            continue
+        if "penstock.spark.errors." in str(failure) or revived >= left:
+            _raise_failure([query])
+        log.warning("starting again after: %s", first_cause(str(failure)))
+        queries[at] = starters[at]()
+        revived += 1
+    return revived
 
 
 def first_cause(text: str) -> str:
