@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -129,8 +130,10 @@ class BrokerProcess:
         assert not self.running, "already running"
         self.data.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        # Where Linux can do it, a broker ends with the run that started it, however that ended.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         self._process = subprocess.Popen(
-            self.command(),
+            [*guard, *self.command()],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

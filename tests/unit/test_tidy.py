@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "amqp": {"services", "wire.amqp", "model", "errors", "runtime", "config", "options"},
     "http": {"services", "model", "errors", "runtime", "config", "options"},
     "client": {"services", "model", "errors"},
-    "cli": {"app", "config", "options", "errors"},
+    "cli": {"app", "config", "options", "errors", "spark"},
     "__main__": {"cli"},
     "spark": set(),
 }  # fmt: skip
