@@ -227,6 +227,8 @@ class Broker:
                 messaging=self.messaging,
                 kafka=self.kafka,
                 amqp=self.amqp,
+                config=lambda: self.services.config,
+                addresses=self.addresses,
                 api_name=api_name,
                 flush_histogram=self.flush_times,
                 loop_delay=self.loop_delays,

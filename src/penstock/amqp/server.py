@@ -9,8 +9,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from penstock import __version__
+from penstock.amqp.clients import picture
 from penstock.amqp.connection import Connection
 from penstock.amqp.stats import AmqpStats
+from penstock.model.amqp_clients import ClientConnection
 from penstock.wire.amqp.codes import CONNECTION_FORCED, AmqpError
 from penstock.wire.amqp.handshake import Limits
 
@@ -117,6 +119,17 @@ class AmqpServer:
     def is_overloaded(self) -> bool:
         """Whether all connections together have published more than the disk keeps up with."""
         return self._unsynced_bytes > UNSYNCED_STOP_BYTES
+
+    def clients(self) -> list[ClientConnection]:
+        """Everybody who has opened a virtual host."""
+        return [picture(one) for one in self.connections if one.session is not None]
+
+    def end(self, name: str, reason: str) -> bool:
+        """Close the connection of that name; False when there is none."""
+        found = [one for one in self.connections if one.session is not None and one.name == name]
+        for connection in found:
+            connection.fail(AmqpError(CONNECTION_FORCED, reason))
+        return bool(found)
 
     def _users_changed(self) -> None:
         """End the connections of users and virtual hosts that were deleted."""

@@ -35,6 +35,10 @@ class Transaction:
         self._settlements: list[tuple[str, Taken]] = []
         self._held_bytes = 0
 
+    def __len__(self) -> int:
+        """How many messages wait for the commit."""
+        return len(self._messages)
+
     def publish(self, messages: list[Message], target: PublishTarget) -> None:
         self._held_bytes += sum(
             [len(one.body) + len(one.properties) + _MESSAGE_OVERHEAD for one in messages]

@@ -72,6 +72,7 @@ class StreamSubscription:
         self.no_ack = no_ack
         self.prefetch = prefetch
         self.reply_to = ""
+        queue.readers += 1
         for reader in readers:
             reader.log.replica.watch(self._bell)
 
@@ -128,6 +129,7 @@ class StreamSubscription:
     def cancel(self) -> None:
         if not self._ended:
             self._ended = True
+            self._queue.readers -= 1
             for reader in self._readers:
                 reader.log.replica.unwatch(self._bell)
             self._bell.set()
