@@ -46,7 +46,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
-from penstock.runtime.process import allow_open_files, process_age
+from penstock.runtime.process import allow_open_files, calm_collector, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
@@ -368,6 +368,7 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
     sys.stdout.flush()
     warming = loop.run_in_executor(None, warm_up)
+    warming.add_done_callback(lambda _: calm_collector())
     await stop.wait()
     await warming
     await broker.close()

@@ -108,7 +108,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heartbeat.received_at = self.server.loop.time()
         self.stats.bytes_in += len(data)
-        self._handle(self.wire.receive(data))
+        try:
+            self._handle(self.wire.receive(data))
+        except Exception as failure:
+            self.fail_unexpectedly(failure)
         if self.flow.may_be_full or self.publishing.outstanding_bytes > PUBLISHED_CHECK_BYTES:
             self.flow.adjust()
 

@@ -69,6 +69,7 @@ class Consumer:
                     # What `ready` found is kept for us until `try_take`, so nothing waits between.
                     await self.subscription.ready()
                     self._deliver()
+                    await asyncio.sleep(0)  # others have their turn, however much is ready
             except SubscriptionEnded:
                 if not self.is_stopped:
                     channel.consumer_ended(self)

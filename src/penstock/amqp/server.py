@@ -52,6 +52,7 @@ class AmqpServer:
         self._server: asyncio.Server | None = None
         self._partings: set[asyncio.Task[None]] = set()
         messaging.alarm.listeners.append(self._alarm_changed)
+        messaging.users.on_changed.append(self._users_changed)
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address really bound (port 0 becomes a number)."""
@@ -116,6 +117,19 @@ class AmqpServer:
     def is_overloaded(self) -> bool:
         """Whether all connections together have published more than the disk keeps up with."""
         return self._unsynced_bytes > UNSYNCED_STOP_BYTES
+
+    def _users_changed(self) -> None:
+        """End the connections of users and virtual hosts that were deleted."""
+        users = {user.name for user in self.messaging.users.all()}
+        for connection in list(self.connections):
+            session = connection.session
+            if session is None:
+                continue
+            host, name = session.vhost.name, session.user.name
+            if self.messaging.vhosts.get(host) is not session.vhost:
+                connection.fail(AmqpError(CONNECTION_FORCED, f"vhost '{host}' is deleted"))
+            elif name not in users:
+                connection.fail(AmqpError(CONNECTION_FORCED, f"user '{name}' is deleted"))
 
     def _parted(self, task: asyncio.Task[None]) -> None:
         self._partings.discard(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import time
@@ -25,3 +26,14 @@ def process_age() -> float:
     except (OSError, AttributeError):  # macOS
         return 0.0
     return max(0.0, since_boot - began_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def calm_collector() -> None:
+    """Look for cycles less often: what serving makes by the million has none.
+
+    By default the collector walks all young objects after every 700 that were made, which costs a
+    busy broker an eighth of its time. What was imported and loaded so far stays for ever, so it is
+    not walked at all.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

@@ -93,7 +93,7 @@ class Subscription:
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
-        self.consumer.prefetch = 0 if self.no_ack else prefetch
+        self._live.consumers.limit(self.consumer, 0 if self.no_ack else prefetch)
         self._live.wake()
 
     # --- taking -----------------------------------------------------------------------------------
