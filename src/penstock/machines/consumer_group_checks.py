@@ -38,7 +38,7 @@ def check_commit(
         subscription = group.require_member(member_id, instance_id)
         if subscription.classic is None:
             raise UnsupportedVersion(
-                "members of consumer groups commit with OffsetCommit 9 or newer"
+                "members of consumer groups commit with OffsetCommit 9 or later"
             )
     _check_epoch(group, member_id, instance_id, epoch)
 
