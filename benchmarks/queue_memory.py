@@ -83,6 +83,7 @@ def waiting(kind: str, messages: int) -> dict[str, float]:
             idle = resident_mb(broker.pid)
             began = time.perf_counter()
             client = RawClient(broker.host, broker.port)
+            client.socket.settimeout(600)
             passive = commands.Queue.Declare(queue="waiting", passive=True)
             found = client.call(1, passive, commands.Queue.DeclareOk)
             opened = time.perf_counter() - began
@@ -146,12 +147,16 @@ def main() -> int:
     given = parser.parse_args()
     lines, met = [], True
     if given.messages:
-        rows = {kind: waiting(kind, given.messages) for kind in given.only.split(",")}
+        rows = {}
+        for kind in given.only.split(","):
+            rows[kind] = waiting(kind, given.messages)
+            say(f"{kind}: {rows[kind]}")
         lines += _table(f"{given.messages:,} messages wait", rows)
         met = all(max(row["more MB"], row["then more MB"]) < MB_BAR for row in rows.values())
         lines += ["", f"Bar: less than {MB_BAR:g} MB more than an empty queue.", ""]
     if given.queues:
         row = declared(given.queues)
+        say(f"queues: {row}")
         lines += _table(f"{given.queues:,} queues", {"declared": row})
         met = met and row["KB each"] < KB_BAR and row["start s"] < START_BAR
         lines += ["", f"Bars: {KB_BAR:g} KB each, ready again within {START_BAR:g} s.", ""]
@@ -169,7 +174,6 @@ def _table(title: str, rows: dict[str, dict[str, float]]) -> list[str]:
     for name, row in rows.items():
         cells = [f"{row[key]:,.0f}" if row[key] >= 1000 else f"{row[key]:.2f}" for key in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-        say(lines[-1])
     return lines
 
 
