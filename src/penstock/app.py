@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
@@ -37,8 +37,8 @@ from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
 from penstock.options.option import Address
-from penstock.runtime.clock import SystemClock
-from penstock.runtime.disk import OsDisk
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
 from penstock.runtime.supervisor import Supervisor
@@ -60,13 +60,23 @@ log = logging.getLogger("penstock")
 class Broker:
     """One broker: open it, use its services, close it."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`clock` and `disk` are the machine's unless given; `on_fatal` ends the process unless
+        the broker is a guest in somebody else's."""
         self.config = config
-        self.clock = SystemClock()
+        self.clock: Clock = clock or SystemClock()
+        self._on_fatal = on_fatal or end_process
         self.supervisor = Supervisor(self._fatal)
         self.loop_delays = Histogram()
         self.flush_times = Histogram()
-        self.disk = MemoryDisk() if config.memory else OsDisk(config.data)
+        self.disk: Disk = disk or (MemoryDisk() if config.memory else OsDisk(config.data))
         self.store = LogStore(self.disk, self.clock, most_open_files=config.log_open_files_max)
         self.flusher = Flusher(
             on_fatal=self._fatal,
@@ -243,8 +253,7 @@ class Broker:
     def _fatal(self, failure: BaseException) -> None:
         """Something that must not fail has failed: the disk is right, this process is not."""
         log.critical("stopping at once: %s", failure)
-        logging.shutdown()
-        os._exit(70)
+        self._on_fatal(failure)
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -263,6 +272,26 @@ class Broker:
         await self.store.checkpoint(self.services.partitions.high_watermarks())
         await self.store.close()
         await self.catalogue.close()
+
+
+    async def abandon(self) -> None:
+        """Stop after a fatal failure: let go of everything, and write nothing more.
+
+        Only a broker that is a guest in a process needs this; the next start recovers.
+        """
+        self.is_ready = False
+        for door in (self.http, self.kafka):
+            if door is not None:
+                await door.close()
+        await self.supervisor.close()
+        await self.store.close(clean=False)
+        await self.catalogue.close()
+
+
+def end_process(failure: BaseException) -> None:
+    """End this process as a crash would: nothing more is written."""
+    logging.shutdown()
+    os._exit(70)
 
 
 def new_cluster_id() -> str:
