@@ -16,6 +16,7 @@ from support.broker import BrokerProcess, ForeignBroker
 from support.naming import unique
 
 HOMES = ["in-process", "network"]
+KEPT = {"retention.ms": -1}  # tests write messages of long ago
 
 
 @pytest.fixture(params=HOMES)
@@ -54,7 +55,7 @@ def mq(open_mq: Callable[..., Client]) -> Client:
 def topic(mq: Client) -> str:
     """A topic of one partition."""
     name = unique("topic")
-    mq.admin.create_topic(name, partitions=1)
+    mq.admin.create_topic(name, partitions=1, config=KEPT)
     return name
 
 
@@ -62,7 +63,7 @@ def topic(mq: Client) -> str:
 def wide(mq: Client) -> str:
     """A topic of four partitions."""
     name = unique("wide")
-    mq.admin.create_topic(name, partitions=4)
+    mq.admin.create_topic(name, partitions=4, config=KEPT)
     return name
 
 

@@ -254,9 +254,13 @@ def test_an_id_whose_message_failed_is_free(mq: Client, topic: str) -> None:
 
 def test_backpressure_raises_when_asked_to(open_mq: OpenMq) -> None:
     mq = open_mq(backpressure="raise", max_pending_messages=3)
-    with pytest.raises(penstock.QueueFull, match="publish slower"):
+
+    def flood() -> None:
         for n in range(10_000):
             mq.send("full", str(n))
+
+    with pytest.raises(penstock.QueueFull, match="publish slower"):
+        flood()
     mq.flush(30)
     mq.publish("full", "there is room again")
 

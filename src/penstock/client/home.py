@@ -148,6 +148,9 @@ class Home(Protocol):
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it and wait for it, from somebody's event loop."""
 
+    def check_may_wait(self) -> None:
+        """Raise if this thread is one that others wait for: it would wait for itself."""
+
     def now_ms(self) -> int:
         """What time it is."""
 

@@ -129,6 +129,10 @@ class LocalHome:
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
         return await self._thread.arun(work)
 
+    def check_may_wait(self) -> None:
+        self._check()
+        self._thread.check()
+
     def call_soon(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call something on the broker's loop, from any thread."""
         self._thread.soon(call, *arguments)

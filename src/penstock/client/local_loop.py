@@ -41,7 +41,7 @@ class LoopThread:
             raise Closed("it is closed")
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "a blocking call inside a callback of the broker would wait for ever"
+                "a blocking call inside a delivery callback would wait for ever"
             )
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:

@@ -96,6 +96,10 @@ class Progress:
         """Whether there is room for another chunk."""
         return not self._ready and len(self._aside) < MOST_SET_ASIDE
 
+    def fetched(self) -> dict[TopicPartition, int]:
+        """Where the next chunk of each partition begins."""
+        return {place: lane.fetched for place, lane in self._lanes.items()}
+
     def take(self, chunk: Chunk, now_ms: int) -> None:
         """A chunk has been fetched. One of a partition that was given up is ignored."""
         lane = self._lanes.get(chunk.place)

@@ -70,6 +70,10 @@ class RemoteHome:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-client")
         return await asyncio.get_running_loop().run_in_executor(self._pool, _through, work)
 
+    def check_may_wait(self) -> None:
+        if self._writer is not None:
+            self._writer.check_may_wait()
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

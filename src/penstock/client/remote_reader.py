@@ -58,7 +58,9 @@ class RemoteReader:
 
         config = self._settings.consumer(f"penstock-reader-{uuid.uuid4()}", new_groups=False)
         with kafka_errors("reading"):
-            return Consumer({**config, "isolation.level": "read_committed"})
+            return Consumer(
+                {**config, "isolation.level": "read_committed", "auto.offset.reset": "error"}
+            )
 
     def read(self, place: TopicPartition, offset: int, end: int) -> list[MessageChunk]:
         """Some of a partition from `offset` on, which ends at `end`."""
@@ -83,9 +85,7 @@ class RemoteReader:
             consumer.close()
 
 
-def _consume(
-    consumer: Any, what: str, timeout: float, end: int
-) -> tuple[list[Message], int]:
+def _consume(consumer: Any, what: str, timeout: float, end: int) -> tuple[list[Message], int]:
     """Messages until there are many or the end is reached, which is told too (-1: it was not)."""
     messages: list[Message] = []
     deadline = time.monotonic() + timeout

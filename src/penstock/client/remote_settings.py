@@ -12,6 +12,11 @@ from penstock.client.errors import InvalidArgument
 
 _log = logging.getLogger("penstock.librdkafka")
 
+
+def _note_error(error: Any) -> None:
+    _log.info("%s", error)
+
+
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
@@ -98,6 +103,8 @@ class RemoteSettings(NamedTuple):
             "topic.metadata.refresh.interval.ms": 5_000,
             # What goes wrong comes back with each call; its log goes where logs go.
             "logger": _log,
+            # Without it, a producer that was fenced raises out of whichever call runs just then.
+            "error_cb": _note_error,
             **self.security.settings(),
             **self.more,
         }
@@ -128,7 +135,6 @@ class RemoteSettings(NamedTuple):
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 50,
             **protocol,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError
 from penstock.client.home import (
+    EARLIEST,
     LATEST,
     Change,
     Polled,
@@ -97,6 +98,7 @@ class RemoteStream:
         config["isolation.level"] = (
             "read_committed" if options.read_committed else "read_uncommitted"
         )
+        config["auto.offset.reset"] = LATEST if options.start == LATEST else EARLIEST
         config["max.poll.interval.ms"] = max(1_000, round(options.max_poll_interval * 1000))
         if not new_groups:
             config.setdefault("session.timeout.ms", min(45_000, config["max.poll.interval.ms"]))
@@ -224,11 +226,12 @@ class RemoteStream:
             error = each.error()
             place = TopicPartition(each.topic() or "", each.partition())
             if error is None:
+                # Further back than where we were: that was not there any more, librdkafka went on.
+                if place not in by_place and each.offset() < self._positions.get(place, 0):
+                    resets.append(self._went_back(place, each.offset()))
                 by_place.setdefault(place, []).append(to_message(each))
             elif error.name() == "_PARTITION_EOF":
                 ends[place] = each.offset()
-            elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-                resets.append(self._reset(place))
             elif error.name() not in _BEARABLE:
                 raise of_kafka_error(error, "reading")
         chunks = []
@@ -241,10 +244,8 @@ class RemoteStream:
                 chunks.append(MessageChunk(place, messages, next_offset))
         return Polled(resets, chunks)
 
-    def _reset(self, place: TopicPartition) -> Rebalanced:
-        """What was to be read next is not there any more: begin again as for the first time."""
-        position = self._find([place], self.options.start)[place]
-        self._move(place, position)
+    def _went_back(self, place: TopicPartition, position: int) -> Rebalanced:
+        self._positions[place] = position
         return Rebalanced(Change.RESET, (place,), {place: position})
 
     # --- positions --------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from penstock.client.remote_stream import RemoteStream
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
+_LAST_WORDS_SECONDS = 0.2
+
 Choose = Callable[[str, int, "bytes | None"], int]
 
 
@@ -104,15 +106,20 @@ class RemoteTransaction:
         for outgoing in outgoings:
             try:
                 self._produce(outgoing, partial(_report, waiting, outgoing))
-            except PenstockError as failure:
+            except PenstockError as refusal:
                 waiting.discard(outgoing)
-                outgoing.settle(None, failure)
+                outgoing.settle(None, refusal)
+        failure: PenstockError = Unavailable("publishing: no answer in time")
         deadline = time.monotonic() + self._transactions.timeout
         while waiting and time.monotonic() < deadline:
-            self._producer.poll(0.05)
+            try:
+                _call(self._producer.poll, 0.05)
+            except Fenced as fenced:  # the reports of what was under way may still come, or not
+                failure = fenced
+                deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
         for outgoing in list(waiting):
             waiting.discard(outgoing)
-            outgoing.settle(None, Unavailable(f"publishing to {outgoing.topic}: no answer in time"))
+            outgoing.settle(None, failure)
 
     def _produce(self, outgoing: Outgoing, report: Callable[[Any, Any], None]) -> None:
         partition = self._transactions.choose(outgoing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,8 +39,17 @@ class RemoteWriter:
         self._thread.start()
 
     def _listen(self) -> None:
+        from confluent_kafka import KafkaException
+
         while not self._is_over.is_set():
-            self._producer.poll(0.1)
+            # A producer that broke down raises here; each message is told by its own report.
+            with contextlib.suppress(KafkaException, SystemError):
+                self._producer.poll(0.1)
+
+    def check_may_wait(self) -> None:
+        """The thread that brings the reports must not wait for one."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call inside a delivery callback would wait for ever")
 
     def choose(self, topic: str, partition: int, key: bytes | None) -> int:
         """The partition to name to librdkafka, -1 to let it choose."""

@@ -54,6 +54,7 @@ class Subscription(Iterator[Message]):
         self._stream.listen(self._rebalanced)
         self._reader = threading.get_ident()
         self._closing = threading.Lock()
+        self._must_resume = False
 
     def __repr__(self) -> str:
         return f"<Subscription {self._pursuit!r}>"
@@ -65,6 +66,8 @@ class Subscription(Iterator[Message]):
 
     def __next__(self) -> Message:
         """Wait for the next message. Ends when it is closed, or idle for `idle_timeout`."""
+        if self._pursuit.is_closed:
+            raise StopIteration
         message = self.get(self._pursuit.options.idle_timeout)
         if message is None:
             raise StopIteration
@@ -76,12 +79,14 @@ class Subscription(Iterator[Message]):
         Asking for the next one says that the one before is done with.
         """
         pursuit = self._pursuit
+        if pursuit.is_closed:
+            raise Closed("the subscription is closed")
         self._finish()
         message = pursuit.next()
         if message is not None:
             return message
         deadline = None if timeout is None else time.monotonic() + timeout
-        while message is None:
+        while message is None and not pursuit.is_closed:
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poll(left) and left is not None and left <= 0:
                 break
@@ -121,16 +126,22 @@ class Subscription(Iterator[Message]):
     def _poll(self, left: float | None) -> bool:
         """One turn of waiting; False when nothing came."""
         pursuit = self._pursuit
-        if pursuit.is_closed:
-            raise StopIteration if left is None else Closed("the subscription is closed")
+        wait = pursuit.wait_seconds(left)
+        if not pursuit.progress.wants_more:
+            time.sleep(wait)
+            return False
+        if self._must_resume:
+            self._home.run(self._stream.seek(pursuit.progress.fetched()))
+            self._must_resume = False
         try:
-            wait = pursuit.wait_seconds(left)
-            if not pursuit.progress.wants_more:
-                time.sleep(wait)
-                return False
             polled = self._home.run(self._stream.poll(wait, MOST_MESSAGES))
-        except Closed:
+        except Closed:  # by another thread, or with its client
             pursuit.is_closed = True
+            return False
+        except PenstockError:
+            raise
+        except BaseException:  # Ctrl-C: what was just being fetched did not arrive
+            self._must_resume = True
             raise
         for news in polled.rebalances:
             self._rebalanced(news)

@@ -62,6 +62,7 @@ class Client:
         ...     mq.publish("orders", {"id": 7}, serializer="json", key="user-1").offset
         0
         """
+        self._home.check_may_wait()
         future = self.send(topic, payload, serializer=serializer, timeout=timeout, **wishes)
         try:
             return future.result(timeout)
@@ -140,6 +141,7 @@ class Client:
             if len(items) > 1:
                 raise TypeError("a message_id is one message's: give Message objects with ids")
             messages = items
+        self._home.check_may_wait()
         flights = _Flights()
         wanted = Wishes(**wishes) if wishes else NO_WISHES
         base = 0
