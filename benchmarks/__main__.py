@@ -211,6 +211,7 @@ def _number(value: float) -> str:
 
 def write_docs(results: dict[str, Any], table: str, command: str) -> None:
     """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
+    plots = ""
     for key, column, title, lower in (
         ("throughput", "produce", "Produce, messages/s", False),
         ("throughput", "consume", "Consume, messages/s", False),
@@ -219,6 +220,7 @@ def write_docs(results: dict[str, Any], table: str, command: str) -> None:
         figures = results.get(key)
         if figures:
             values = [(name, median(figures, name, column) or 0.0) for name in figures]
+            plots += f"\n![{title}](benchmarks/kafka-{column}.svg)\n"
             chart.bars(
                 DOCS / "benchmarks" / f"kafka-{column}.svg",
                 title,
@@ -231,7 +233,7 @@ def write_docs(results: dict[str, Any], table: str, command: str) -> None:
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
     page.write_text(
         f"{before}<!-- kafka: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:\n\n"
-        f"{table}<!-- kafka: end -->{after}"
+        f"{table}{plots}<!-- kafka: end -->{after}"
     )
 
 

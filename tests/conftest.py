@@ -3,12 +3,13 @@
 `broker` is one `penstock serve` for the whole run of a worker, in a process of its own. Set
 PENSTOCK_TEST_BOOTSTRAP=host:port to run the same conformance tests against any other broker, for
 example Apache Kafka: tests marked `own_broker`, which need to restart or inspect ours, are then
-deselected, and the end of the run says how many.
+deselected, and the end of the run says so.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,15 +21,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.broker import BrokerProcess, ForeignBroker
 from support.naming import unique
 
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and what they start would
+# inherit that: tests that interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 FOREIGN = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
-NOT_TESTED = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "own_broker: needs a Penstock process of its own (to restart, kill or inspect)"
     )
-    config.stash[NOT_TESTED] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,17 +42,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ours:
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
-        config.stash[NOT_TESTED]["tests that restart or inspect Penstock"] = (
-            f"{len(ours)} deselected: PENSTOCK_TEST_BOOTSTRAP={FOREIGN} is not ours to restart"
-        )
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what this machine could not test, so that a green run does not hide it."""
-    missing = dict(config.stash[NOT_TESTED])
+    missing: dict[str, str] = {}
+    if FOREIGN:
+        missing["tests that restart, kill or inspect Penstock"] = (
+            f"deselected, for PENSTOCK_TEST_BOOTSTRAP={FOREIGN} is not ours to do that to"
+        )
     for report in terminalreporter.stats.get("skipped", []):
         reason = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
         missing.setdefault(reason.removeprefix("Skipped: "), "")
@@ -83,6 +86,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield start
     for process in started:
         process.kill()
+        print(process.last_words())
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Commands run in a copy of the tree and a virtual environment of their own, as `pip install .` says.
 The packages Penstock needs are lent to it from this environment, so that no network is asked.
-The addresses 127.0.0.1:9092 and :8080 are replaced by free ones; all else is word for word.
+The addresses 127.0.0.1:9092, :5672 and :8080 are replaced by free ones; all else is as written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```$", README, flags=re.M | re.S)
 INLINE = re.findall(r"`(penstock [^`]*)`", README)
 RUN, BY_HAND = (text for language, text in BLOCKS if language == "bash")
-[KAFKA_EXAMPLE] = (text for language, text in BLOCKS if language == "python")
+KAFKA_EXAMPLE, AMQP_EXAMPLE = (text for language, text in BLOCKS if language == "python")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("readme")]
 
@@ -66,6 +66,7 @@ def environment(checkout: Path, address: str) -> dict[str, str]:
         "PIP_NO_BUILD_ISOLATION": "0",  # pip reads "no" of a "no": the builder is lent as well
         "PIP_NO_INDEX": "1",
         "PENSTOCK_KAFKA": address,
+        "PENSTOCK_AMQP": f"127.0.0.1:{_free_port()}",
         "PENSTOCK_HTTP": f"127.0.0.1:{_free_port()}",
         "PENSTOCK_BOOTSTRAP": address,
     }
@@ -96,6 +97,11 @@ def test_the_commands_and_the_example_work_as_written(
 ) -> None:
     assert "127.0.0.1:9092" in KAFKA_EXAMPLE
     (checkout / "example.py").write_text(KAFKA_EXAMPLE.replace("127.0.0.1:9092", address))
+    amqp_port = environment["PENSTOCK_AMQP"].split(":")[1]
+    assert '("127.0.0.1")' in AMQP_EXAMPLE
+    (checkout / "example_amqp.py").write_text(
+        AMQP_EXAMPLE.replace('("127.0.0.1")', f'("127.0.0.1", {amqp_port})')
+    )
     host, port = address.split(":")
     wait = f"until (exec 3<>/dev/tcp/{host}/{port}) 2>/dev/null; do sleep 0.1; done"
     lines = []
@@ -103,13 +109,15 @@ def test_the_commands_and_the_example_work_as_written(
         lines.append(line)
         if line.endswith("&"):  # a person takes longer to type the next line than it to start
             lines += ["broker=$!", "trap 'kill $broker' EXIT", wait]
-    lines += ["python example.py", "trap - EXIT", "kill $broker", "wait $broker"]
+    lines += ["python example.py", "python example_amqp.py"]
+    lines += ["trap - EXIT", "kill $broker", "wait $broker"]
     done = _bash("\n".join(lines), checkout, environment)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-5000:]
     assert "penstock ready kafka=" in done.stdout
     assert "\nhello\n" in done.stdout
     assert "b'user-1' b'hello'" in done.stdout
+    assert "b'paint the fence'" in done.stdout
     assert (checkout / "penstock-data").is_dir()
 
 

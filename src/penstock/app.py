@@ -25,14 +25,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
+from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
 from penstock.errors import BrokerError, StorageError
+from penstock.http.server import HttpServer
+from penstock.http.view import BrokerView
 from penstock.kafka.context import BrokerServices
 from penstock.kafka.dispatch import api_name
 from penstock.kafka.fetch_sessions import FetchSessions
 from penstock.kafka.server import KafkaServer
+from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
+from penstock.model import records
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
@@ -41,15 +46,21 @@ from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
+from penstock.runtime.process import allow_open_files, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
 from penstock.services.groups import Groups
 from penstock.services.journal import Journal
 from penstock.services.log_upkeep import keep_logs
+from penstock.services.messaging import Messaging
 from penstock.services.partitions import Partitions
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.queue_upkeep import keep_queues
 from penstock.services.quotas import Quotas
+from penstock.services.share_dead_letters import ShareDeadLetters
+from penstock.services.share_partitions import SharePartitions
+from penstock.services.share_rules import ShareRules, share_rules
 from penstock.services.topics import Topics, new_topic_id
 from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
@@ -85,8 +96,10 @@ class Broker:
         )
         self.catalogue: SqliteCatalogue
         self.services: BrokerServices
+        self.messaging: Messaging
         self.kafka: KafkaServer | None = None
-        self.http: Any = None
+        self.amqp: Any = None
+        self.http: HttpServer | None = None
         self.addresses: dict[str, tuple[str, int] | None] = {}
         self.is_ready = False
 
@@ -156,6 +169,8 @@ class Broker:
             coordinator_epoch=self.store.leader_epoch,
             limits=TransactionLimits.of(configs.config),
         )
+        rows = SqliteMessagingCatalogue(self.catalogue)
+        self.messaging = Messaging(rows, topics, partitions, self.store, self.flusher, clock)
         partitions.on_offsets_marker = groups.on_marker
         configs.on_changed.append(self._config_changed)
         self.services = BrokerServices(
@@ -169,6 +184,25 @@ class Broker:
             configs=configs,
             quotas=quotas,
             sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            share_partitions=self._share_partitions(topics, partitions, groups, configs),
+            share_sessions=ShareSessions(config.group_share_max_share_sessions),
+        )
+
+    def _share_partitions(
+        self, topics: Topics, partitions: Partitions, groups: Groups, configs: Configs
+    ) -> SharePartitions:
+        def rules(group_id: str) -> ShareRules:
+            return share_rules(configs.group_settings(group_id))
+
+        return SharePartitions(
+            groups.shares,
+            topics,
+            partitions,
+            self.store,
+            self.flusher,
+            self.clock,
+            rules,
+            ShareDeadLetters(topics, partitions, self.clock, lambda: configs.config, rules),
         )
 
     def _config_changed(self, config: BrokerConfig) -> None:
@@ -178,6 +212,7 @@ class Broker:
     async def _load_state(self) -> None:
         await self.services.groups.load()
         await self.services.transactions.load()
+        await self.messaging.load()
 
     async def _open_doors(self) -> None:
         config, cluster = self.config, self.services.cluster
@@ -188,24 +223,27 @@ class Broker:
             advertised = config.advertised_kafka or Address(*reachable(bound))
             cluster.nodes[:] = [Node(config.node_id, advertised.host, advertised.port)]
             self.addresses["kafka"] = bound
-        if config.http is not None:
-            from penstock.http.api import application
-            from penstock.http.server import HttpServer
-            from penstock.http.view import BrokerView
+        if config.amqp is not None:
+            from penstock.amqp.server import AmqpServer
 
+            self.amqp = AmqpServer(self.messaging, config, cluster.cluster_id)
+            self.addresses["amqp"] = await self.amqp.open(config.amqp.host, config.amqp.port)
+        if config.http is not None:
             view = BrokerView(
                 cluster=cluster,
                 topics=self.services.topics,
                 partitions=self.services.partitions,
                 groups=self.services.groups,
+                messaging=self.messaging,
                 kafka=self.kafka,
+                amqp=self.amqp,
                 api_name=api_name,
                 flush_histogram=self.flush_times,
                 loop_delay=self.loop_delays,
                 disk_free_bytes=lambda: None if config.memory else self.disk.free_bytes(),
                 is_ready=lambda: self.is_ready,
             )
-            self.http = HttpServer(application(view))
+            self.http = HttpServer(lambda: http_application(view))
             self.addresses["http"] = await self.http.open(config.http.host, config.http.port)
 
     def _start_upkeep(self) -> None:
@@ -230,7 +268,20 @@ class Broker:
             checkpoint,
             (StorageError, OSError),
         )
-        keep_logs(self.supervisor, config, self.store, services.topics, services.partitions)
+        keep_logs(
+            self.supervisor,
+            config,
+            self.store,
+            services.topics,
+            services.partitions,
+            self.messaging.queues.needed_from,
+        )
+        keep_queues(
+            self.supervisor,
+            self.messaging,
+            lambda: services.config.disk_free_limit_bytes,
+            None if config.memory else self.disk.free_bytes,
+        )
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
             "transaction time-outs",
@@ -262,9 +313,13 @@ class Broker:
         self.is_ready = False
         if self.http is not None:
             await self.http.close()
+        if self.amqp is not None:
+            await self.amqp.close()
         if self.kafka is not None:
             await self.kafka.close()
         await self.supervisor.close()
+        await self.messaging.close()
+        await self.services.share_partitions.close()
         await self.services.transactions.close()
         await self.services.groups.close()
         await self.services.partitions.close()
@@ -273,14 +328,13 @@ class Broker:
         await self.store.close()
         await self.catalogue.close()
 
-
     async def abandon(self) -> None:
         """Stop after a fatal failure: let go of everything, and write nothing more.
 
         Only a broker that is a guest in a process needs this; the next start recovers.
         """
         self.is_ready = False
-        for door in (self.http, self.kafka):
+        for door in (self.http, self.amqp, self.kafka):
             if door is not None:
                 await door.close()
         await self.supervisor.close()
@@ -292,6 +346,13 @@ def end_process(failure: BaseException) -> None:
     """End this process as a crash would: nothing more is written."""
     logging.shutdown()
     os._exit(70)
+
+
+def http_application(view: BrokerView) -> Any:
+    """The application behind the HTTP door; its libraries are imported only here."""
+    from penstock.http.api import application
+
+    return application(view)
 
 
 def new_cluster_id() -> str:
@@ -314,7 +375,8 @@ def serve(config: BrokerConfig) -> int:
     """Run a broker until SIGTERM or Ctrl-C; returns the exit status."""
     import uvloop
 
-    started = time.monotonic()
+    started = time.monotonic() - process_age()
+    allow_open_files()
     logging.basicConfig(
         level=config.verbosity.upper(),
         stream=sys.stderr,
@@ -333,11 +395,17 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     await broker.open()
     sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
     sys.stdout.flush()
-    warming = loop.run_in_executor(None, codec.warm_up)
+    warming = loop.run_in_executor(None, warm_up)
     await stop.wait()
     await warming
     await broker.close()
     return 0
+
+
+def warm_up() -> None:
+    """Import what the first clients will need, once the doors are open; in a thread."""
+    codec.warm_up()
+    records.warm_up()
 
 
 def ready_line(addresses: Mapping[str, tuple[str, int] | None], seconds: float) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from penstock.errors import ConfigurationError
+from penstock.options.amqp import AmqpOptions
 from penstock.options.groups import GroupsOptions
 from penstock.options.log import LogOptions
 from penstock.options.network import NetworkOptions
@@ -51,6 +52,7 @@ class BrokerConfig(
     GroupsOptions,
     TransactionsOptions,
     NetworkOptions,
+    AmqpOptions,
 ):
     """The options of one broker. Build it with `load()`, or by keyword in tests."""
 
@@ -59,8 +61,6 @@ class BrokerConfig(
     def __post_init__(self) -> None:
         for option in OPTIONS.values():
             option.check(getattr(self, option.attribute))
-        if self.amqp is not None:
-            raise ConfigurationError("amqp must be off: this version has no AMQP door yet.")
         for low, high in _ORDERED:
             if getattr(self, low) > getattr(self, high):
                 raise ConfigurationError(
@@ -156,6 +156,7 @@ OPTIONS: dict[str, Option] = options_of(
         GroupsOptions,
         TransactionsOptions,
         NetworkOptions,
+        AmqpOptions,
     ]
 )
 _ORDERED = (
@@ -163,6 +164,12 @@ _ORDERED = (
     ("group_consumer_min_session_timeout_ms", "group_consumer_max_session_timeout_ms"),
     ("group_consumer_min_heartbeat_interval_ms", "group_consumer_max_heartbeat_interval_ms"),
     ("group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"),
+    ("group_share_min_session_timeout_ms", "group_share_max_session_timeout_ms"),
+    ("group_share_min_heartbeat_interval_ms", "group_share_max_heartbeat_interval_ms"),
+    ("group_share_heartbeat_interval_ms", "group_share_session_timeout_ms"),
+    ("group_share_min_record_lock_duration_ms", "group_share_max_record_lock_duration_ms"),
+    ("group_share_min_delivery_count_limit", "group_share_max_delivery_count_limit"),
+    ("group_share_min_partition_max_record_locks", "group_share_max_partition_max_record_locks"),
 )
 
 

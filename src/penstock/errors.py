@@ -260,6 +260,25 @@ class UnstableOffsetCommit(BrokerError):
     """A transaction has pending commits for these offsets; ask again."""
 
 
+# --- share groups ---------------------------------------------------------------------------------
+
+
+class InvalidRecordState(BrokerError):
+    """The record is not in this member's hands (any more), so it cannot be acknowledged."""
+
+
+class ShareSessionNotFound(BrokerError):
+    """No such share session, or it was closed; start a new one."""
+
+
+class InvalidShareSessionEpoch(BrokerError):
+    """The share session's epoch is not the expected one."""
+
+
+class ShareSessionLimitReached(BrokerError):
+    """There are as many share sessions as there may be."""
+
+
 # --- producers and transactions -------------------------------------------------------------------
 
 
@@ -317,6 +336,37 @@ class TransactionCoordinatorFenced(BrokerError):
 
 class TransactionAbortable(BrokerError):
     """The transaction can only be aborted now (KIP-890)."""
+
+
+# --- queues, exchanges and their users ------------------------------------------------------------
+
+
+class NotFound(BrokerError):
+    """No queue, exchange or virtual host of that name."""
+
+
+class PreconditionFailed(BrokerError):
+    """It exists but is not as asked for, or an argument is not possible."""
+
+
+class ResourceLocked(BrokerError):
+    """The queue belongs to another connection."""
+
+
+class AccessRefused(BrokerError):
+    """A reserved name, a permission that is missing, or a queue in exclusive use."""
+
+
+class NotAllowed(BrokerError):
+    """The virtual host does not exist or is closed to this user: the connection ends."""
+
+
+class LoginRefused(BrokerError):
+    """The user is unknown, the password wrong, or the address not one they may come from."""
+
+
+class SubscriptionEnded(BrokerError):
+    """The queue of a subscription was deleted, or the subscription cancelled."""
 
 
 # --- access ---------------------------------------------------------------------------------------

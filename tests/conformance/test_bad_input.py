@@ -12,7 +12,6 @@ import random
 import resource
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -21,8 +20,8 @@ import pytest
 
 from support.batches import batch, records, sealed, with_header_field
 from support.broker import BrokerProcess, ForeignBroker
-from support.fetching import fetch_bytes
-from support.naming import unique
+from support.bystander import Bystander, produce
+from support.fetching import fetch_bytes, fetch_request
 from support.waiting import eventually
 from support.wire import ConnectionClosed, Wire, create_topic, encode_request
 
@@ -30,44 +29,6 @@ Connect = Callable[..., Wire]
 Name = Callable[[str], str]
 GROWTH_MB = 64
 REFUSED = {"corrupt_message", "invalid_record", "message_too_large", "unsupported_compression_type"}
-
-
-def produce_request(topic: str, data: bytes) -> dict[str, object]:
-    partition = {"index": 0, "records": data}
-    topics = [{"name": topic, "partition_data": [partition]}]
-    return {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": topics}
-
-
-def produce(wire: Wire, topic: str, data: bytes) -> str:
-    answer = wire.call("produce", 9, produce_request(topic, data))
-    return str(answer.responses[0].partition_responses[0].error_code.name)
-
-
-class Bystander(threading.Thread):
-    """An innocent client. `slowest` is the longest it had to wait for anything."""
-
-    def __init__(self, broker: BrokerProcess | ForeignBroker) -> None:
-        super().__init__(daemon=True)
-        self.wire = Wire(broker.host, broker.port, timeout=15)
-        self.topic = unique("bystander")
-        create_topic(self.wire, self.topic)
-        self.done = threading.Event()
-        self.failure: BaseException | None = None
-        self.rounds = 0
-        self.slowest = 0.0
-
-    def run(self) -> None:
-        try:
-            while not self.done.wait(0.02):
-                started = time.monotonic()
-                value = b"%d" % self.rounds
-                assert produce(self.wire, self.topic, batch([value])) == "none"
-                data = fetch_bytes(self.wire, self.topic, self.rounds)
-                assert [one.value for one in records(data)][-1] == value
-                self.slowest = max(self.slowest, time.monotonic() - started)
-                self.rounds += 1
-        except BaseException as failure:
-            self.failure = failure
 
 
 @pytest.fixture(autouse=True)
@@ -144,20 +105,31 @@ def test_a_client_that_never_reads_its_answers_is_held_back(
         assert produce(wire, topic, batch([b"x" * 900_000])) == "none"
     lazy = connect()
     lazy.socket.settimeout(2)
-    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 10 << 20}
-    values = {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 1,
-        "max_bytes": 50 << 20,
-        "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [asked]}],
-    }
-    request = encode_request("fetch", 11, values)
+    request = encode_request("fetch", 11, fetch_request(topic, max_wait=0))
     with contextlib.suppress(TimeoutError, ConnectionClosed):
         for _ in range(200):
             lazy.send_bytes(request)
     time.sleep(1)
+
+
+@pytest.mark.own_broker
+def test_a_crowd_that_asks_for_much_and_reads_nothing_shares_one_bound(
+    broker: BrokerProcess, wire: Wire, name: Name
+) -> None:
+    """Sixty readers want 27 MB each: over a gigabyte, if every one of them were answered."""
+    topic = name("unread")
+    create_topic(wire, topic)
+    for _ in range(300):
+        assert produce(wire, topic, batch([b"x" * 90_000])) == "none"
+    request = encode_request("fetch", 11, fetch_request(topic, partition_max_bytes=50 << 20))
+    lazy = opened(broker, 60)
+    try:
+        for one in lazy:
+            one.sendall(request)
+        time.sleep(2)
+    finally:
+        for one in lazy:
+            one.close()
 
 
 # --- slow and idle ----------------------------------------------------------------------------
@@ -277,7 +249,7 @@ def test_random_bytes_in_every_api_do_no_harm(connect: Connect) -> None:
     """The seed is fixed; each body is random, and so is where a good request is cut or bent."""
     dice = random.Random(20_260)
     wire = connect(timeout=0.2)
-    for number in range(400):
+    for _ in range(400):
         key = dice.choice([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 19, 22, 24, 26, 32, 44, 68])
         body = header(key, dice.randrange(14)) + dice.randbytes(dice.randrange(200))
         with contextlib.suppress(ConnectionClosed, TimeoutError, ConnectionError):
@@ -286,7 +258,6 @@ def test_random_bytes_in_every_api_do_no_harm(connect: Connect) -> None:
             continue
         wire.close()
         wire = connect(timeout=0.2)
-        assert number >= 0
 
 
 # --- record batches ---------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from support.clients import Record
 from support.clients.confluent import Confluent
 from support.clients.kafka_python import OffsetAndMetadata, TopicPartition, consumer, take
+from support.waiting import eventually
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
@@ -86,7 +87,7 @@ def test_commits_carry_their_metadata(bootstrap: str, topic: str, name: Name) ->
     source = member(bootstrap, name("group"), topic)
     owned([source], [1])
     source.commit({place: OffsetAndMetadata(12, "a note", -1)})
-    found = source.committed(place, metadata=True)
+    found = eventually(lambda: source.committed(place, metadata=True))  # it asks in vain at times
     assert (found.offset, found.metadata) == (12, "a note")
     source.close()
 

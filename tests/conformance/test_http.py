@@ -7,6 +7,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,14 @@ def test_an_endless_header_is_cut_off_and_the_door_stays_open(broker: BrokerProc
     finally:
         connection.close()
     assert get(broker, "/health") == (200, "ok\n")
+
+
+def test_the_reference_lists_exactly_the_metrics_there_are(
+    broker: BrokerProcess, topic: str
+) -> None:
+    _, text = get(broker, "/metrics")
+    shown = set(re.findall(r"^# TYPE (\S+) (?:gauge|histogram)$", text, re.M))
+    shown |= set(re.findall(r"^# TYPE (\S+) counter$", text, re.M))
+    page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+    assert shown == listed

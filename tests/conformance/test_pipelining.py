@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from support.batches import batch, records
 from support.fetching import fetch_bytes, fetch_request
+from support.waiting import eventually
 from support.wire import Wire, create_topic, encode_request
 
 Connect = Callable[[], Wire]
@@ -74,8 +75,11 @@ def test_a_produce_without_acknowledgement_has_no_answer(wire: Wire, name: Name)
         wire.send("produce", 9, produce_request(topic, batch([value]), acks=0), answer=False)
     answer = wire.call("metadata", 9, {"topics": [{"name": topic}]})
     assert answer.topics[0].name == topic
-    data = fetch_bytes(wire, topic)
-    assert [one.value for one in records(data)] == [b"one", b"two"]
+
+    def values() -> list[bytes]:
+        return [one.value for one in records(fetch_bytes(wire, topic))]
+
+    eventually(lambda: values() == [b"one", b"two"])
 
 
 def test_a_failed_produce_without_acknowledgement_closes_the_connection(
@@ -94,3 +98,20 @@ def test_requests_may_arrive_in_pieces(wire: Wire) -> None:
         wire.send_bytes(frame[at : at + 3])
         time.sleep(0.005)
     assert int.from_bytes(wire.receive_frame()[:4], "big") == 1
+
+
+def test_what_was_sent_before_a_client_went_away_is_appended(
+    connect: Connect, wire: Wire, name: Name
+) -> None:
+    topic = create_topic_named(wire, name("pipeline"))
+    leaving = connect()
+    for number in range(200):
+        request = produce_request(topic, batch([b"%d" % number]), acks=0)
+        leaving.send("produce", 9, request, answer=False)
+    leaving.close()
+
+    def values() -> list[bytes]:
+        return [one.value for one in records(fetch_bytes(wire, topic))]
+
+    eventually(lambda: len(values()) == 200)
+    assert values() == [b"%d" % number for number in range(200)]

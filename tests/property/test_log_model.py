@@ -173,9 +173,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def read_somewhere(self, part: float, max_bytes: int, min_one: bool) -> None:
         start, end = self.log.start_offset, self.log.end_offset
         offset = int(start + part * (end - start))
-        chunk = self.run(
-            self.log.read(offset, max_bytes, upper_offset=end, min_one=min_one)
-        )
+        chunk = self.run(self.log.read(offset, max_bytes, upper_offset=end, min_one=min_one))
         following = [b for b in self.batches if read_header(b).last_offset >= offset]
         taken = b""
         for at, batch in enumerate(following):

@@ -125,6 +125,8 @@ async def admin(
         configs=configs,
         quotas=quotas,
         sessions=nothing,
+        share_partitions=nothing,
+        share_sessions=nothing,
     )
     try:
         yield Admin(services, clock, catalogue)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 READY = re.compile(
-    r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) .*http=(?P<http>\S+) "
+    r"^penstock ready kafka=(?P<host>\S+):(?P<port>\d+) amqp=\S+:(?P<amqp>\d+) http=(?P<http>\S+) "
     r"pid=(?P<pid>\d+) in \S+s$"
 )
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -33,11 +34,15 @@ QUICK: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "1000",
     "log.initial.task.delay.ms": "200",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
-    "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
+    "queued.max.response.bytes": "16777216",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "1000",
 }
 
 
@@ -76,12 +81,16 @@ class BrokerProcess:
         *,
         settings: Mapping[str, str] | None = None,
         port: int = 0,
+        amqp_port: int = 0,
+        memory: bool = False,
         arguments: Sequence[str] = (),
     ) -> None:
         self.data = data
+        self.memory = memory
         self.settings = {**QUICK, **(settings or {})}
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", port
+        self.amqp_port = amqp_port
         self.http = ""
         self.pid: int | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -100,6 +109,10 @@ class BrokerProcess:
         """Everything the broker wrote to standard error so far."""
         return "".join(self._stderr)
 
+    def last_words(self) -> str:
+        """For a test to print at its end: pytest shows it when the test has failed."""
+        return f"--- what {self!r} wrote, at most the last 4000 characters:\n{self.log[-4000:]}"
+
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -108,17 +121,19 @@ class BrokerProcess:
         config = self.data.parent / f"{self.data.name}.toml"
         lines = [f'"{name}" = "{value}"\n' for name, value in self.settings.items()]
         config.write_text("".join(lines))
-        where = ["--data", str(self.data)]
-        doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", "off", "--http", "127.0.0.1:0"]
-        serve = [sys.executable, "-m", "penstock", "serve"]
+        where = ["--memory"] if self.memory else ["--data", str(self.data)]
+        doors = ["--kafka", f"{self.host}:{self.port}", "--amqp", f"{self.host}:{self.amqp_port}"]
+        serve = [sys.executable, "-m", "penstock", "serve", "--http", "127.0.0.1:0"]
         return [*serve, *where, *doors, "--config", str(config), *self.arguments]
 
     def start(self, *, within: float = 30.0) -> BrokerProcess:
         assert not self.running, "already running"
         self.data.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        # Where Linux can do it, a broker ends with the run that started it, however that ended.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         self._process = subprocess.Popen(
-            self.command(),
+            [*guard, *self.command()],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -141,6 +156,7 @@ class BrokerProcess:
             self.wait()
             raise AssertionError(f"no ready line, but {line!r}\n{self.log}")
         self.host, self.port = ready["host"], int(ready["port"])
+        self.amqp_port = int(ready["amqp"])
         self.http = f"http://{ready['http']}"
         self.pid = int(ready["pid"])
         self._collectors.append(self._listen(self._process.stdout))

@@ -211,7 +211,9 @@ class Consumer:
         return reply
 
     async def leave(self) -> None:
-        await self.groups.consumers.heartbeat(self.group_id, consumer_beat(self.member_id, -1))
+        leaving = consumer_beat(self.member_id, -1)
+        reply = await self.groups.consumers.heartbeat(self.group_id, leaving)
+        assert reply.member_epoch == -1
 
     @property
     def partitions(self) -> list[int]:

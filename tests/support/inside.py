@@ -50,7 +50,7 @@ class Inside:
 @asynccontextmanager
 async def inside(**options: Any) -> AsyncIterator[Inside]:
     """A broker in memory, for as long as the block lasts."""
-    broker = Broker(BrokerConfig(memory=True, kafka=None, http=None, **options))
+    broker = Broker(BrokerConfig(memory=True, kafka=None, amqp=None, http=None, **options))
     await broker.open()
     try:
         yield Inside(broker.services)

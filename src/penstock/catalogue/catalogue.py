@@ -99,10 +99,16 @@ class Catalogue(Protocol):
         """The first of `count` producer ids that were never given out before, and never will be."""
 
     async def put_groups(self, rows: Sequence[GroupRow]) -> None:
-        """Show these groups in the mirror, in place of what it showed of them."""
+        """Show these groups in the mirror, in place of what it showed of them.
+
+        The earliest time of creation stays: after a restart a group may not know its own.
+        """
 
     async def delete_groups(self, group_ids: Collection[str]) -> None:
         """Take these groups out of the mirror."""
+
+    async def keep_groups(self, group_ids: Collection[str]) -> None:
+        """Take all other groups out of the mirror: those that went just before a crash."""
 
     async def close(self) -> None:
         """Finish what was begun and let go of the files."""

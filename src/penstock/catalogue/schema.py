@@ -10,6 +10,11 @@ with any SQLite tool while the broker runs (docs/reference has the columns):
     resource_configs  dynamic configuration of brokers ('' is all of them) and groups
     quotas            client quotas; `entity` names user, client-id or ip, null being the default
     sequences         numbers that are never given out twice
+    vhosts            virtual hosts, each with its own of what follows
+    users             who may log in; `password` is salted and hashed, null for nobody
+    permissions       what a user may configure, write to and read from, by patterns of names
+    exchanges, queues, bindings      `topic` of a queue holds its messages
+    policies          settings for the queues and exchanges whose name fits a pattern
 
 Times are UTC text that SQLite's date functions understand.
 """
@@ -60,6 +65,64 @@ _STEPS = (
     CREATE TABLE sequences (
         name TEXT PRIMARY KEY NOT NULL,
         next INTEGER NOT NULL
+    );
+    """,
+    """
+    CREATE TABLE vhosts (
+        name       TEXT PRIMARY KEY NOT NULL,
+        created_at TEXT NOT NULL
+    );
+    CREATE TABLE users (
+        name     TEXT PRIMARY KEY NOT NULL,
+        password TEXT,
+        tags     TEXT NOT NULL DEFAULT ''
+    );
+    CREATE TABLE permissions (
+        user      TEXT NOT NULL,
+        vhost     TEXT NOT NULL,
+        configure TEXT NOT NULL,
+        write     TEXT NOT NULL,
+        read      TEXT NOT NULL,
+        PRIMARY KEY (user, vhost)
+    );
+    CREATE TABLE exchanges (
+        vhost       TEXT NOT NULL,
+        name        TEXT NOT NULL,
+        kind        TEXT NOT NULL,
+        durable     INTEGER NOT NULL,
+        auto_delete INTEGER NOT NULL,
+        internal    INTEGER NOT NULL,
+        arguments   TEXT NOT NULL CHECK (json_valid(arguments)),
+        PRIMARY KEY (vhost, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE queues (
+        vhost       TEXT NOT NULL,
+        name        TEXT NOT NULL,
+        topic       TEXT NOT NULL,
+        durable     INTEGER NOT NULL,
+        exclusive   INTEGER NOT NULL,
+        auto_delete INTEGER NOT NULL,
+        adopted     INTEGER NOT NULL,
+        arguments   TEXT NOT NULL CHECK (json_valid(arguments)),
+        PRIMARY KEY (vhost, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE bindings (
+        vhost            TEXT NOT NULL,
+        source           TEXT NOT NULL,
+        destination      TEXT NOT NULL,
+        destination_kind TEXT NOT NULL CHECK (destination_kind IN ('queue', 'exchange')),
+        routing_key      TEXT NOT NULL,
+        arguments        TEXT NOT NULL CHECK (json_valid(arguments)),
+        PRIMARY KEY (vhost, source, destination, destination_kind, routing_key, arguments)
+    ) WITHOUT ROWID;
+    CREATE TABLE policies (
+        vhost      TEXT NOT NULL,
+        name       TEXT NOT NULL,
+        pattern    TEXT NOT NULL,
+        definition TEXT NOT NULL CHECK (json_valid(definition)),
+        priority   INTEGER NOT NULL,
+        apply_to   TEXT NOT NULL CHECK (apply_to IN ('all', 'queues', 'exchanges')),
+        PRIMARY KEY (vhost, name)
     );
     """,
 )

@@ -91,7 +91,7 @@ class SqliteCatalogue:
 
     async def load(self) -> Contents:
         try:
-            return await self._do(_load)
+            return await self.do(_load)
         except (sqlite3.Error, StorageError, ValueError, TypeError, AttributeError) as problem:
             raise DataDirectoryDamaged(
                 f"{self._path} cannot be read: {problem}. Restore it from a backup, or move it "
@@ -100,24 +100,24 @@ class SqliteCatalogue:
 
     async def put_topics(self, rows: Sequence[TopicRow]) -> None:
         values = [_topic_values(row) for row in rows]
-        await self._do(_each(_PUT_TOPIC, values))
+        await self.do(_each(_PUT_TOPIC, values))
 
     async def show_topics(self, rows: Sequence[TopicRow]) -> None:
         values = [(*row.shown, topic_id_text(row.topic.id)) for row in rows]
-        await self._do(_each(_SHOW_TOPIC, values))
+        await self.do(_each(_SHOW_TOPIC, values))
 
     async def delete_topics(self, topic_ids: Collection[uuid.UUID]) -> None:
         ids = [(topic_id_text(topic_id),) for topic_id in topic_ids]
-        await self._do(_each("DELETE FROM topics WHERE topic_id = ?", ids))
+        await self.do(_each("DELETE FROM topics WHERE topic_id = ?", ids))
 
     async def put_config(
         self, resource: ResourceType, name: str, config: Mapping[str, str]
     ) -> None:
         text = _json(config)
         if config:
-            await self._do(_each(_PUT_CONFIG, [(resource, name, text)]))
+            await self.do(_each(_PUT_CONFIG, [(resource, name, text)]))
         else:
-            await self._do(_each(_DELETE_CONFIG, [(resource, name)]))
+            await self.do(_each(_DELETE_CONFIG, [(resource, name)]))
 
     async def put_quota(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
         text = _json(dict(entity))
@@ -127,7 +127,7 @@ class SqliteCatalogue:
             db.execute("DELETE FROM quotas WHERE entity = ?", (text,))
             db.executemany("INSERT INTO quotas VALUES (?, ?, ?)", rows)
 
-        await self._do(replace)
+        await self.do(replace)
 
     async def reserve_producer_ids(self, count: int) -> int:
         assert count > 0
@@ -136,15 +136,18 @@ class SqliteCatalogue:
             ((end,),) = db.execute(_RESERVE, {"name": "producer_id", "count": count}).fetchall()
             return cast(int, end) - count
 
-        return await self._do(reserve)
+        return await self.do(reserve)
 
     async def put_groups(self, rows: Sequence[GroupRow]) -> None:
         values = [_group_values(row) for row in rows]
-        await self._do(_each(_PUT_GROUP, values))
+        await self.do(_each(_PUT_GROUP, values))
 
     async def delete_groups(self, group_ids: Collection[str]) -> None:
         ids = [(group_id,) for group_id in group_ids]
-        await self._do(_each("DELETE FROM consumer_groups WHERE group_id = ?", ids))
+        await self.do(_each("DELETE FROM consumer_groups WHERE group_id = ?", ids))
+
+    async def keep_groups(self, group_ids: Collection[str]) -> None:
+        await self.do(_each(_KEEP_GROUPS, [(json.dumps(list(group_ids)),)]))
 
     async def close(self) -> None:
         if self._writer is None:
@@ -154,7 +157,7 @@ class SqliteCatalogue:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._connection.close)
         self._writer.shutdown(wait=False)
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Have the writer do `work` in its next transaction; returns when that is on disk.
 
         A caller that is cancelled does not take its work back: others are committed with it.
@@ -274,7 +277,18 @@ _SHOW_TOPIC = """
                       cleanup_policy = ? WHERE topic_id = ?
 """
 _PUT_GROUP = """
-    INSERT OR REPLACE INTO consumer_groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO consumer_groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (group_id) DO UPDATE SET
+        coordinator_id = excluded.coordinator_id,
+        state = excluded.state,
+        protocol_type = excluded.protocol_type,
+        generation_id = excluded.generation_id,
+        leader_id = excluded.leader_id,
+        created_at = min(created_at, excluded.created_at),
+        last_heartbeat = coalesce(excluded.last_heartbeat, last_heartbeat)
+"""
+_KEEP_GROUPS = """
+    DELETE FROM consumer_groups WHERE group_id NOT IN (SELECT value FROM json_each(?))
 """
 _PUT_CONFIG = "INSERT OR REPLACE INTO resource_configs VALUES (?, ?, ?)"
 _DELETE_CONFIG = "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?"
@@ -313,7 +327,7 @@ def _load(db: sqlite3.Connection) -> Contents:
             id=topic_id_from_text(topic_id),
             partition_count=partitions,
             replication_factor=replicas,
-            created_at_ms=_milliseconds(created_at),
+            created_at_ms=from_timestamp(created_at),
             config=overrides,
         )
         contents.topics.append(TopicRow(topic, Shown(*shown)))
@@ -333,25 +347,25 @@ def _topic_values(row: TopicRow) -> tuple[Any, ...]:
         topic.partition_count,
         topic.replication_factor,
         *row.shown,
-        _timestamp(topic.created_at_ms),
+        to_timestamp(topic.created_at_ms),
         _json(topic.config),
     )
 
 
 def _group_values(row: GroupRow) -> tuple[Any, ...]:
-    heartbeat = _timestamp(row.last_heartbeat_ms) if row.last_heartbeat_ms >= 0 else None
-    return (*row[:6], _timestamp(row.created_at_ms), heartbeat)
+    heartbeat = to_timestamp(row.last_heartbeat_ms) if row.last_heartbeat_ms >= 0 else None
+    return (*row[:6], to_timestamp(row.created_at_ms), heartbeat)
 
 
 def _json(mapping: Mapping[str, str | None]) -> str:
     return json.dumps(dict(mapping), ensure_ascii=False, sort_keys=True)
 
 
-def _timestamp(milliseconds: int) -> str:
+def to_timestamp(milliseconds: int) -> str:
     moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d}"
 
 
-def _milliseconds(text: str) -> int:
+def from_timestamp(text: str) -> int:
     moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1000 + moment.microsecond // 1000

@@ -172,10 +172,11 @@ def _fsync_times(place: Path) -> list[float]:
 def _open_files(config: BrokerConfig) -> Iterator[Finding]:
     import resource  # POSIX only, as is the broker
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
-    if 0 <= soft < FEW_OPEN_FILES:
-        advice = f"Connections and segments share them; raise it: ulimit -n {FEW_OPEN_FILES}"
+    # The broker takes what the hard limit allows.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = "unlimited" if most == resource.RLIM_INFINITY else f"{most} at most"
+    if 0 <= most < FEW_OPEN_FILES:
+        advice = "Connections and segments share them; raise the hard limit (nofile)."
         yield Finding("open files", "note", found, advice)
     else:
         yield Finding("open files", "good", found)

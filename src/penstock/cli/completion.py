@@ -37,6 +37,25 @@ def topic_names(incomplete: str) -> list[str]:
     return sorted(name for name in found if name.startswith(incomplete))
 
 
+def queue_names(incomplete: str) -> list[str]:
+    """Queues that begin with what has been typed."""
+    from penstock.cli import management
+
+    def setting(name: str, default: str) -> str:
+        return os.environ.get(f"PENSTOCK_{name}", default)
+
+    try:
+        broker = management.Management(
+            setting("HTTP", management.DEFAULT_HTTP),
+            setting("USER", management.GUEST),
+            setting("PASSWORD", management.GUEST),
+        )
+        found = broker.get("queues", setting("VHOST", management.DEFAULT_VHOST))
+    except (Failure, typer.BadParameter):
+        return []
+    return sorted(row["name"] for row in found if row["name"].startswith(incomplete))
+
+
 def group_names(incomplete: str) -> list[str]:
     """Groups that begin with what has been typed."""
     admin = _admin()

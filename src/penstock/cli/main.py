@@ -22,6 +22,13 @@ COMMANDS = {
     "produce": "penstock.cli.produce",
     "consume": "penstock.cli.consume",
     "group": "penstock.cli.group",
+    "queue": "penstock.cli.queue",
+    "dlq": "penstock.cli.dlq",
+    "exchange": "penstock.cli.exchange",
+    "binding": "penstock.cli.binding",
+    "policy": "penstock.cli.policy",
+    "vhost": "penstock.cli.vhost",
+    "user": "penstock.cli.user",
     "bench": "penstock.cli.bench",
     "doctor": "penstock.cli.doctor",
 }
@@ -80,7 +87,7 @@ def penstock(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """A durable log that speaks Kafka's protocol.
+    """A durable log that speaks Kafka's protocol and AMQP.
 
     \b
     Start here:
@@ -88,9 +95,11 @@ def penstock(
       penstock topic create orders              a topic with 4 partitions
       echo hello | penstock produce orders      a message
       penstock consume orders                   and back again
+      penstock queue declare jobs               a queue, for AMQP clients
 
-    Commands other than serve talk to the broker at --bootstrap, or $PENSTOCK_BOOTSTRAP, or
-    127.0.0.1:9092; it may be any broker that speaks Kafka's protocol.
+    Commands for topics and groups talk to the broker at --bootstrap, or $PENSTOCK_BOOTSTRAP, or
+    127.0.0.1:9092; it may be any broker that speaks Kafka's protocol. Commands for queues and what
+    belongs to them talk to its HTTP door at --http, or $PENSTOCK_HTTP, or 127.0.0.1:8080.
     """
 
 

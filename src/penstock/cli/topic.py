@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,7 +87,7 @@ def create(
             say(f"{name} exists already")
         else:
             created.append(name)
-    topics = _metadata(admin, bootstrap)
+    topics = _metadata_with(admin, bootstrap, names)
     for name in created:
         say(f"created {name} with {_count(len(topics[name].partitions), 'partition')}")
     if json:
@@ -248,6 +249,21 @@ def _metadata(admin: AdminClient, bootstrap: str) -> dict[str, TopicMetadata]:
     with broker_errors(bootstrap):
         topics: dict[str, TopicMetadata] = admin.list_topics(timeout=TIMEOUT_S).topics
         return topics
+
+
+def _metadata_with(
+    admin: AdminClient, bootstrap: str, names: list[str]
+) -> dict[str, TopicMetadata]:
+    """Apache Kafka tells of a new topic a moment after it has created it, so ask again."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        topics = _metadata(admin, bootstrap)
+        missing = [name for name in names if name not in topics or not topics[name].partitions]
+        if not missing:
+            return topics
+        if time.monotonic() > deadline:
+            raise Failure(f"{missing[0]} was created, but the broker does not tell of it yet")
+        time.sleep(0.05)
 
 
 def _known(topics: dict[str, TopicMetadata], name: str) -> TopicMetadata:

@@ -3,33 +3,28 @@
     /health      200 while the process runs
     /ready       200 once every door is open and groups are loaded, else 503
     /metrics     Prometheus
-    /api/...     what the command line shows, as JSON: cluster, topics, groups
+    /api/...     what the command line shows, as JSON: cluster, topics, groups; anybody may read it
+    /api/...     virtual hosts, users, queues, ...: management.py, for those who log in
 
-Everything here reads; the console that changes things comes with its own issue. Names in paths are
-looked up, never used as paths.
+Names in paths are looked up, never used as paths.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.errors import BrokerError, GroupIdNotFound, UnknownTopicOrPartition
+from penstock.http.answer import Json
+from penstock.http.management import routes
 from penstock.http.view import BrokerView
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class _Json(JSONResponse):
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def application(view: BrokerView) -> Starlette:
@@ -51,19 +46,19 @@ def application(view: BrokerView) -> Starlette:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def cluster(request: Request) -> Response:
-        return _Json(view.cluster_summary())
+        return Json(view.cluster_summary())
 
     async def topics(request: Request) -> Response:
-        return _Json({"topics": [view.topic_summary(name) for name in view.topics.names()]})
+        return Json({"topics": [view.topic_summary(name) for name in view.topics.names()]})
 
     async def topic(request: Request) -> Response:
-        return _Json(await view.topic_detail(request.path_params["name"]))
+        return Json(await view.topic_detail(request.path_params["name"]))
 
     async def groups(request: Request) -> Response:
-        return _Json({"groups": view.group_summaries()})
+        return Json({"groups": view.group_summaries()})
 
     async def group(request: Request) -> Response:
-        return _Json(view.group_detail(request.path_params["name"]))
+        return Json(view.group_detail(request.path_params["name"]))
 
     return Starlette(
         routes=[
@@ -75,6 +70,7 @@ def application(view: BrokerView) -> Starlette:
             Route("/api/topics/{name}", topic),
             Route("/api/groups", groups),
             Route("/api/groups/{name:path}", group),
+            *routes(view.messaging),
         ],
         exception_handlers={BrokerError: _refused, asyncio.TimeoutError: _late},
     )
@@ -82,8 +78,8 @@ def application(view: BrokerView) -> Starlette:
 
 async def _refused(request: Request, failure: Exception) -> Response:
     missing = isinstance(failure, (UnknownTopicOrPartition, GroupIdNotFound))
-    return _Json({"error": str(failure)}, status_code=404 if missing else 400)
+    return Json({"error": str(failure)}, status_code=404 if missing else 400)
 
 
 async def _late(request: Request, failure: Exception) -> Response:
-    return _Json({"error": "the broker did not answer in time"}, status_code=503)
+    return Json({"error": "the broker did not answer in time"}, status_code=503)

@@ -11,6 +11,7 @@ import os
 import resource
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from penstock.http.view import BrokerView
 
 
+MOST_QUEUES = 1000  # that are shown one by one: those with the most messages
+
+
 def exposition(view: BrokerView) -> bytes:
     """The text that Prometheus reads."""
     registry = CollectorRegistry(auto_describe=False)
@@ -45,6 +49,8 @@ class _BrokerCollector(Collector):
         yield from _topics(self._view)
         yield from _requests(self._view)
         yield from _groups(self._view)
+        yield from _amqp(self._view)
+        yield from _queues(self._view)
         yield from _storage(self._view)
         yield from _process(self._view)
 
@@ -154,6 +160,72 @@ def _groups(view: BrokerView) -> Iterator[Metric]:
         ["group", "topic", "partition"],
     )
     yield _gauge("penstock_groups", "Consumer groups.", [((), view.group_count())])
+
+
+def _amqp(view: BrokerView) -> Iterator[Metric]:
+    door = view.amqp
+    if door is None:
+        return
+    stats = door.stats
+    yield _gauge(
+        "penstock_amqp_connections", "AMQP clients connected.", [((), len(door.connections))]
+    )
+    yield _counter(
+        "penstock_amqp_connections_made", "Connections accepted.", [((), stats.connections_made)]
+    )
+    yield _counter(
+        "penstock_amqp_connections_refused",
+        "Connections closed by the broker, by reason.",
+        [(("limit or login",), stats.refused), (("broken rule",), stats.failed)],
+        ["reason"],
+    )
+    yield _gauge("penstock_amqp_channels", "Open channels.", [((), stats.channels)])
+    yield _counter(
+        "penstock_amqp_bytes",
+        "Bytes over the sockets of the AMQP door.",
+        [(("in",), stats.bytes_in), (("out",), stats.bytes_out)],
+        ["direction"],
+    )
+    yield _counter(
+        "penstock_amqp_messages",
+        "Messages through the AMQP door, by what happened to them.",
+        [
+            (("published",), stats.published),
+            (("returned",), stats.returned),
+            (("delivered",), stats.delivered),
+            (("acknowledged",), stats.acknowledged),
+            (("requeued",), stats.requeued),
+            (("rejected",), stats.rejected),
+        ],
+        ["what"],
+    )
+
+
+def _queues(view: BrokerView) -> Iterator[Metric]:
+    queues = view.messaging.queues
+    awake = [(queue, queue.live) for queue in queues.all() if queue.live is not None]
+    consumers = sum(queue.consumer_count for queue, _ in awake)
+    yield _gauge("penstock_queues", "Queues that are declared.", [((), len(queues.all()))])
+    yield _gauge("penstock_queue_consumers", "Consumers of all queues.", [((), consumers)])
+    buried = queues.dead_letters.buried
+    yield _counter("penstock_dead_letters", "Messages that were dead-lettered.", [((), buried)])
+    # So many label values that a scrape stays small, whatever names clients invent.
+    shown = nlargest(
+        MOST_QUEUES, awake, key=lambda pair: (pair[1].machine.unsettled, pair[0].published)
+    )
+    for name, doc, verb in (
+        ("ready", "Messages that could be delivered.", "ready"),
+        ("unacknowledged", "Messages that consumers hold.", "delivered"),
+    ):
+        rows = (((queue.vhost, queue.name), getattr(live.machine, verb)) for queue, live in shown)
+        yield _gauge(f"penstock_queue_messages_{name}", doc, rows, ["vhost", "queue"])
+    for name, doc in (
+        ("published", "Messages put into the queue."),
+        ("delivered", "Messages given to consumers, each time."),
+        ("acknowledged", "Messages acknowledged."),
+    ):
+        counts = (((queue.vhost, queue.name), getattr(queue, name)) for queue, _ in shown)
+        yield _counter(f"penstock_queue_messages_{name}", doc, counts, ["vhost", "queue"])
 
 
 def _storage(view: BrokerView) -> Iterator[Metric]:

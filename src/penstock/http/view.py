@@ -16,6 +16,7 @@ from penstock.model.kafka_stats import KafkaStats
 from penstock.model.offsets_topic import CommittedOffset
 from penstock.model.topic import topic_id_text
 from penstock.services.groups import Groups
+from penstock.services.messaging import Messaging
 from penstock.services.partitions import Partitions
 from penstock.services.topics import Topics
 
@@ -32,6 +33,33 @@ class KafkaDoor(Protocol):
     def connections(self) -> Sized: ...
 
 
+class AmqpCounts(Protocol):
+    """What the AMQP door counts."""
+
+    connections_made: int
+    refused: int
+    failed: int
+    channels: int
+    bytes_in: int
+    bytes_out: int
+    published: int
+    returned: int
+    delivered: int
+    acknowledged: int
+    requeued: int
+    rejected: int
+
+
+class AmqpDoor(Protocol):
+    """What is shown of the AMQP door."""
+
+    @property
+    def stats(self) -> AmqpCounts: ...
+
+    @property
+    def connections(self) -> Sized: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerView:
     """The parts of a broker that the HTTP door reads."""
@@ -40,7 +68,9 @@ class BrokerView:
     topics: Topics
     partitions: Partitions
     groups: Groups
+    messaging: Messaging
     kafka: KafkaDoor | None
+    amqp: AmqpDoor | None
     api_name: Callable[[int], str]
     flush_histogram: Histogram
     loop_delay: Histogram

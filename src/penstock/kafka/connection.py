@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from penstock.kafka.server import KafkaServer
 
 log = logging.getLogger("penstock.kafka")
+
+# A client that leaves more than this of its answers unread gets no further answers until it reads.
+_UNREAD_BYTES = 1024 * 1024
+_PRODUCE_KEY = dispatch.PRODUCE.to_bytes(2, "big")  # how the frame of a Produce request begins
 
 
 class _Reply:
@@ -52,12 +57,15 @@ class Connection(asyncio.BufferedProtocol):
         self._replies: deque[_Reply] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetches: set[asyncio.Task[None]] = set()
+        self._goodbyes: dict[Hashable, Callable[[], None]] = {}
         self._transport: asyncio.Transport | None = None
         self._queued_bytes = 0
         self._busy = False  # a request is in the part that must not overlap with the next
         self._reading = True
         self._writable = True
         self._muted_until = 0.0
+        self._ready_bytes = 0  # of answers that were not written yet
+        self._unread_bytes = 0  # of answers in memory, as the server was told
         self._partial_bytes = 0  # of a frame that is not whole yet
         self._partial_since = 0.0
         self.host = ""
@@ -72,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if isinstance(peer, tuple) else "local"
-        self._transport.set_write_buffer_limits(high=self._server.max_response_bytes)
+        self._transport.set_write_buffer_limits(high=_UNREAD_BYTES)
         delay_ms = self._server.connected(self, self._transport)
         if delay_ms:
             self._mute(delay_ms)
@@ -80,12 +88,17 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._server.disconnected(self)
-        self._forget_waiting()
+        self._writable = True
+        self._count_unread()
+        self._keep_produces()
         self._hold_partial(0)
         # Nobody waits for a long poll any more. Everything else is finished as if somebody did:
         # half a commit would be worse than an answer that nobody reads.
         for task in self._fetches:
             task.cancel()
+        for goodbye in self._goodbyes.values():
+            goodbye()
+        self._goodbyes.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.space()
@@ -121,10 +134,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._count_unread()
         self._pause_or_resume()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._count_unread()
         self._start_requests()
         self._pause_or_resume()
 
@@ -145,6 +160,19 @@ class Connection(asyncio.BufferedProtocol):
         size = sum(map(len, self._waiting))
         self._waiting.clear()
         self._dequeued(size)
+
+    def _keep_produces(self) -> None:
+        """The client is gone: of what it sent before, do what needs no answer to be of use.
+
+        A producer without acknowledgements sends and goes; Apache Kafka, too, appends what it has
+        received.
+        """
+        waiting, self._waiting = self._waiting, deque()
+        for frame in waiting:
+            if bytes(frame[:2]) == _PRODUCE_KEY:
+                self._waiting.append(frame)
+            else:
+                self._dequeued(len(frame))
 
     def _dequeued(self, size: int) -> None:
         self._queued_bytes -= size
@@ -206,7 +234,8 @@ class Connection(asyncio.BufferedProtocol):
             reply = _Reply(header.api_key)
             self._replies.append(reply)
             task = self._server.loop.create_task(self._serve(header, frame, reply))
-            tasks = self._fetches if header.api_key == dispatch.FETCH else self._tasks
+            is_fetch = header.api_key in (dispatch.FETCH, dispatch.SHARE_FETCH)
+            tasks = self._fetches if is_fetch else self._tasks
             tasks.add(task)
             task.add_done_callback(partial(self._finished, tasks, reply, len(frame)))
 
@@ -235,6 +264,9 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = started
         try:
             reply.buffers = await self._answer(header, frame)
+            if reply.buffers is not None and len(reply.buffers) > 1:  # small ones are one buffer
+                self._ready_bytes += sum(map(len, reply.buffers))
+                self._count_unread()
         except MalformedRequest as failure:
             self.refuse(failure)
         except BrokerError as failure:
@@ -279,7 +311,9 @@ class Connection(asyncio.BufferedProtocol):
             api_version=version,
             client_id=header.client_id or "",
             client_host=self.host,
+            room=self._server.answer_room,
             release=self._release,
+            goodbyes=self._goodbyes,
         )
         answer = dispatch.answer(ctx, frame[body_at:])
         if self._server.broker.quotas.is_set(REQUEST_PERCENTAGE):
@@ -297,10 +331,16 @@ class Connection(asyncio.BufferedProtocol):
     def _write_ready(self) -> None:
         transport = self._transport
         out: dispatch.Buffers = []
+        counted = 0
         while self._replies and self._replies[0].done:
             buffers = self._replies.popleft().buffers
             if buffers:
                 out += buffers
+                counted += sum(map(len, buffers)) if len(buffers) > 1 else 0
+        if counted:
+            # Not before the loop has handed the bytes to the socket: only then does the transport
+            # say how many of them it had to keep.
+            self._server.loop.call_soon(self._wrote, counted)
         if not out or transport is None:
             return
         self._server.stats.bytes_out += sum(map(len, out))
@@ -308,6 +348,23 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
+
+    def _wrote(self, size: int) -> None:
+        self._ready_bytes -= size
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        """Count what the answers of this client hold in memory.
+
+        Little in the socket's buffer does not count: nothing is called when that little has gone.
+        """
+        held = self._ready_bytes
+        if self._transport is not None:
+            buffered = self._transport.get_write_buffer_size()
+            held += buffered if buffered > _UNREAD_BYTES else 0
+        if held != self._unread_bytes:
+            self._server.answer_room.hold(held - self._unread_bytes)
+            self._unread_bytes = held
 
 
 def _framed(header: bytes, buffers: dispatch.Buffers) -> dispatch.Buffers:

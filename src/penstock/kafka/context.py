@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from penstock.kafka.answer_room import AnswerRoom
 
 if TYPE_CHECKING:
     from penstock.config import BrokerConfig
     from penstock.kafka.fetch_sessions import FetchSessions
+    from penstock.kafka.share_sessions import ShareSessions
     from penstock.model.cluster import Cluster
     from penstock.runtime.clock import Clock
     from penstock.services.configs import Configs
     from penstock.services.groups import Groups
     from penstock.services.partitions import Partitions
     from penstock.services.quotas import Quotas
+    from penstock.services.share_partitions import SharePartitions
     from penstock.services.topics import Topics
     from penstock.services.transactions import Transactions
 
@@ -35,10 +39,15 @@ class BrokerServices:
     configs: Configs
     quotas: Quotas
     sessions: FetchSessions
+    share_partitions: SharePartitions
+    share_sessions: ShareSessions
 
 
 def _nothing(delay_ms: int) -> None:
     """The release of a request that is not pipelined."""
+
+
+_PLENTY = AnswerRoom(2**31 - 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +64,9 @@ class RequestContext:
     # milliseconds, although this one has not been answered: Produce calls it after the append,
     # before the sync.
     release: Callable[[int], None] = field(default=_nothing, repr=False)
+    # What to do when the connection ends, by what it is about; handlers add to it.
+    goodbyes: dict[Hashable, Callable[[], None]] = field(default_factory=dict, repr=False)
+    room: AnswerRoom = field(default=_PLENTY, repr=False)  # for the records of an answer
     throttle_ms: int = 0  # how long the connection is muted after this response
 
     def throttle(self, quota: str, amount: float) -> int:

@@ -21,6 +21,8 @@ from penstock.kafka.handlers import (
     offsets,
     produce,
     quotas,
+    share_fetch,
+    share_groups,
     topics,
     transaction_views,
     transactions,
@@ -30,7 +32,7 @@ from penstock.wire.kafka import codec
 Handler = Callable[[RequestContext, Any], Awaitable[Mapping[str, Any]]]
 Buffers = list[bytes | bytearray | memoryview]
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 
 
 class Api(NamedTuple):
@@ -100,6 +102,13 @@ _ROWS = (
     Api(69, "ConsumerGroupDescribe", 0, 1, consumer_groups.consumer_group_describe),
     Api(74, "ListConfigResources", 0, 1, configs.list_config_resources),
     Api(75, "DescribeTopicPartitions", 0, 0, topics.describe_topic_partitions),
+    Api(76, "ShareGroupHeartbeat", 1, 1, share_groups.share_group_heartbeat),
+    Api(77, "ShareGroupDescribe", 1, 1, share_groups.share_group_describe),
+    Api(SHARE_FETCH, "ShareFetch", 1, 2, share_fetch.share_fetch),
+    Api(79, "ShareAcknowledge", 1, 2, share_fetch.share_acknowledge),
+    Api(90, "DescribeShareGroupOffsets", 0, 1, share_groups.describe_share_group_offsets),
+    Api(91, "AlterShareGroupOffsets", 0, 0, share_groups.alter_share_group_offsets),
+    Api(92, "DeleteShareGroupOffsets", 0, 0, share_groups.delete_share_group_offsets),
 )
 APIS: Mapping[int, Api] = {row.key: row for row in _ROWS}
 api_versions.advertise((row.key, row.min_version, row.max_version) for row in _ROWS)

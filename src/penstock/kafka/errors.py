@@ -88,7 +88,11 @@ STALE_MEMBER_EPOCH = 113
 MISMATCHED_ENDPOINT_TYPE = 114
 UNSUPPORTED_ENDPOINT_TYPE = 115
 TRANSACTION_ABORTABLE = 120
+INVALID_RECORD_STATE = 121
+SHARE_SESSION_NOT_FOUND = 122
+INVALID_SHARE_SESSION_EPOCH = 123
 INVALID_REGULAR_EXPRESSION = 128
+SHARE_SESSION_LIMIT_REACHED = 133
 
 TABLE: dict[type[errors.BrokerError], int] = {
     errors.InvalidRequest: INVALID_REQUEST,
@@ -147,6 +151,10 @@ TABLE: dict[type[errors.BrokerError], int] = {
     errors.UnsupportedAssignor: UNSUPPORTED_ASSIGNOR,
     errors.InvalidRegularExpression: INVALID_REGULAR_EXPRESSION,
     errors.UnstableOffsetCommit: UNSTABLE_OFFSET_COMMIT,
+    errors.InvalidRecordState: INVALID_RECORD_STATE,
+    errors.ShareSessionNotFound: SHARE_SESSION_NOT_FOUND,
+    errors.InvalidShareSessionEpoch: INVALID_SHARE_SESSION_EPOCH,
+    errors.ShareSessionLimitReached: SHARE_SESSION_LIMIT_REACHED,
     errors.OutOfOrderSequence: OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.DuplicateSequence: DUPLICATE_SEQUENCE_NUMBER,
     errors.UnknownProducerId: UNKNOWN_PRODUCER_ID,
@@ -159,6 +167,13 @@ TABLE: dict[type[errors.BrokerError], int] = {
     errors.TransactionalIdNotFound: TRANSACTIONAL_ID_NOT_FOUND,
     errors.TransactionCoordinatorFenced: TRANSACTION_COORDINATOR_FENCED,
     errors.TransactionAbortable: TRANSACTION_ABORTABLE,
+    errors.NotFound: UNKNOWN_TOPIC_OR_PARTITION,
+    errors.PreconditionFailed: INVALID_REQUEST,
+    errors.ResourceLocked: TOPIC_AUTHORIZATION_FAILED,
+    errors.AccessRefused: TOPIC_AUTHORIZATION_FAILED,
+    errors.NotAllowed: CLUSTER_AUTHORIZATION_FAILED,
+    errors.LoginRefused: CLUSTER_AUTHORIZATION_FAILED,
+    errors.SubscriptionEnded: UNKNOWN_TOPIC_OR_PARTITION,
     errors.AccessDenied: CLUSTER_AUTHORIZATION_FAILED,
 }
 

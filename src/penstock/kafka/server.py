@@ -8,6 +8,7 @@ import socket
 import time
 
 from penstock.errors import MalformedRequest
+from penstock.kafka.answer_room import AnswerRoom
 from penstock.kafka.connection import Connection
 from penstock.kafka.context import BrokerServices
 from penstock.model.kafka_stats import KafkaStats
@@ -28,7 +29,7 @@ class KafkaServer:
         self.stats = KafkaStats()
         self.scratch = bytearray(framing.SCRATCH_BYTES)
         self.max_request_bytes: int = config.socket_request_max_bytes
-        self.max_response_bytes: int = config.queued_max_response_bytes
+        self.answer_room = AnswerRoom(config.queued_max_response_bytes)
         self.max_queued_requests: int = config.queued_max_requests
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()

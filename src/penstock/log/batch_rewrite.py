@@ -78,9 +78,7 @@ def empty_batch(header: BatchHeader) -> bytes:
     """The batch without any record, kept to remember the producer's last sequence."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
     return _sealed(
-        header._replace(
-            attributes=attributes, base_timestamp=header.max_timestamp, record_count=0
-        ),
+        header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0),
         b"",
     )
 

@@ -134,6 +134,8 @@ class Flusher:
         started: float,
     ) -> None:
         if failure is not None:
+            for _, job in jobs:
+                job.done()
             self._fail(failure, [waiter for waiters in waiting.values() for waiter in waiters])
             return
         self.rounds += 1

@@ -9,6 +9,10 @@
         00000000000000000000.txnindex       aborted transactions, only if there are any
         00000000000000000042.snapshot       producers as of that offset
 
+Beside it may lie journals of what became of its records, for queues and share groups: logs of their
+own, named by the topic's id and what the journal is for, `~<topic id>.<purpose>-0/`. No topic can
+have such a name, and they go when the topic goes.
+
 Suffixes on top of these: `.cleaned` a compaction's unfinished work, `.swap` its finished work on
 the way to its place, `.deleted` on the way out, `.damaged` set aside by recovery for people to look
 at. A directory that ends in `-delete` is on its way out too.
@@ -52,3 +56,13 @@ def split_directory(name: str) -> tuple[str, int] | None:
     if not dash or not topic or not partition.isdigit() or str(int(partition)) != partition:
         return None
     return topic, int(partition)
+
+
+def journal_name(topic_id: str, purpose: str) -> str:
+    """The name of a journal that lies beside the partitions of a topic, given its id as text."""
+    return f"~{topic_id}.{purpose}"
+
+
+def journal_owner(name: str) -> str | None:
+    """The topic's id in a journal's name; None when it is not one."""
+    return name[1:].partition(".")[0] if name.startswith("~") else None

@@ -12,6 +12,7 @@ from typing import Protocol
 from penstock.runtime.disk import Disk
 
 DEFAULT_LIMIT = 512
+_TRIES = 8
 
 
 class Closeable(Protocol):
@@ -56,8 +57,9 @@ class OpenFiles:
                 self._open.pop(segment, None)
 
     def _close_idle(self, newest: Closeable) -> None:
-        # Two rounds at most: the first takes away the "recently used" of everything it meets.
-        for _ in range(2 * len(self._open)):
+        # A few tries only: if everything is in use or unsynced, the limit is exceeded for a while
+        # rather than every newcomer searching the whole list in vain.
+        for _ in range(_TRIES):
             if len(self._open) <= self.limit:
                 return
             segment = next(iter(self._open))

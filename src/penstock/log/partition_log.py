@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
-from penstock.errors import CorruptRecord, StorageError
+from penstock.errors import StorageError
 from penstock.log import layout, reading, timestamps
 from penstock.log.chunk import LogChunk
 from penstock.log.cleaner import Cleaned
@@ -24,18 +24,18 @@ from penstock.log.epochs import LeaderEpochs
 from penstock.log.loading import LoadedFiles
 from penstock.log.open_files import OpenFiles
 from penstock.log.partition_directory import PartitionDirectory
+from penstock.log.replay import replay
 from penstock.log.roll_rule import RollRule
 from penstock.log.segment import Segment
 from penstock.log.segment_list import SegmentList
 from penstock.log.settings import LogSettings
 from penstock.log.sync_job import SyncJob, Unsynced
 from penstock.log.timestamps import Found
-from penstock.model.batch import BatchHeader, whole_batches
+from penstock.model.batch import BatchHeader
 from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
 from penstock.runtime.disk import Buffer, Disk
 
 T = TypeVar("T")
-_REPLAY_BYTES = 4 << 20
 
 
 class PartitionLog:
@@ -57,6 +57,7 @@ class PartitionLog:
         "end_offset",
         "leader_epochs",
         "name",
+        "retired",
         "segments",
         "size_bytes",
         "start_offset",
@@ -79,6 +80,7 @@ class PartitionLog:
         self.synced_offset = 0
         self.checkpointed_offset = 0  # the recovery point that the next start will find
         self.size_bytes = 0
+        self.retired = False  # deleted or closed: whoever still has it gets errors
         self.leader_epochs = LeaderEpochs()
         self._files = files
         self._executor = executor
@@ -134,6 +136,8 @@ class PartitionLog:
         one system call and not synced: that is `Flusher`'s. Raises `StorageError` when the disk
         refuses; the log is then as it was before.
         """
+        if self.retired:
+            self._check_not_retired()
         first, last = batches[0], batches[-1]
         assert first[0] >= self.end_offset, (first, self.end_offset)
         if len(batches) == 1:
@@ -165,6 +169,7 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment now, if the active one holds anything."""
+        self._check_not_retired()
         if not self.segments or self.segments.active.size:
             self._roll(now_ms)
 
@@ -222,35 +227,32 @@ class PartitionLog:
 
     async def largest_timestamp(self, segment: Segment) -> int:
         """The largest timestamp in one segment, -1 when its records have none."""
-        return await self._drive(partial(timestamps.largest_timestamp, segment))
+        try:
+            wanted = timestamps.largest_timestamp(segment)
+            return await reading.drive(wanted, self._executor)
+        except reading.SegmentRetired:
+            return segment.largest_timestamp
 
     async def _drive(self, begin: Callable[[], reading.Reading[T]]) -> T:
         while True:
             try:
                 return await reading.drive(begin(), self._executor)
             except reading.SegmentRetired:
-                continue  # compacted or deleted while the disk was waited for
+                # Compacted or deleted while the disk was waited for: start again, with what is
+                # there now, unless that is nothing.
+                self._check_not_retired()
 
-    async def batches(self, from_offset: int) -> AsyncIterator[memoryview]:
-        """Every batch from the one that holds `from_offset` to the end, one by one, verified.
+    def _check_not_retired(self) -> None:
+        if self.retired:
+            raise StorageError(f"{self.name} has been deleted or closed")
 
-        Damaged ones are left out: whoever replays a log must be able to go on.
-        """
-        offset = max(from_offset, self.start_offset)
-        while offset < self.end_offset:
-            try:
-                chunk = await self.read(offset, _REPLAY_BYTES, upper_offset=self.end_offset)
-            except CorruptRecord:
-                offset = await self._drive(partial(reading.offset_behind_damage, self, offset))
-                continue
-            if not chunk.data:
-                return
-            view = memoryview(chunk.data)
-            at = 0
-            for header in whole_batches(view):
-                yield view[at : at + header.size]
-                at += header.size
-            offset = chunk.next_offset
+    def batches(self, from_offset: int) -> AsyncIterator[memoryview]:
+        """Every sound batch from the one that holds `from_offset` to the end, one by one."""
+        return replay(self, from_offset)
+
+    async def offset_behind_damage(self, offset: int) -> int:
+        """Where reading can go on when the batch that holds `offset` is damaged."""
+        return await self._drive(partial(reading.offset_behind_damage, self, offset))
 
     # --- cutting ----------------------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class PartitionLog:
 
     def write_producer_snapshot(self, entries: Sequence[ProducerSnapshotEntry]) -> None:
         """Keep the producers as of `end_offset`."""
-        if not self._on_disk:
+        if not self._on_disk or self.retired:
             return
         try:
             path = self._directory.write_snapshot(
@@ -355,6 +357,7 @@ class PartitionLog:
 
     def finish_sync(self, job: SyncJob) -> None:
         """The job has run: its offsets are safe, unless they have been truncated since."""
+        job.done()
         if job.generation == self._generation and job.offset > self.synced_offset:
             self.synced_offset = job.offset
 
@@ -366,7 +369,7 @@ class PartitionLog:
         job = SyncJob(self._files.disk, self.synced_offset, self._generation)
         segments = self.segments.since(self.checkpointed_offset)
         for segment in segments:
-            segment.save_indexes()
+            segment.save_indexes(only_entries=True)
         for segment in segments:
             for path in segment.take_written():
                 job.add_path(path)
@@ -377,7 +380,8 @@ class PartitionLog:
         for path in self._snapshots_written:
             job.add_path(path)
         self._snapshots_written.clear()
-        job.add_directory(self.name)
+        if job.has_paths:
+            job.add_directory(self.name)
         return job
 
     def finish(self) -> None:
@@ -387,6 +391,7 @@ class PartitionLog:
 
     def retire(self) -> None:
         """Close everything as it is; the log is not used any more."""
+        self.retired = True
         self._generation += 1
         self._unsynced.clear()
         self.segments.retire()

@@ -118,6 +118,7 @@ class PartitionRecovery:
         self._damages: list[Damage] = []
         self._scanned_bytes = 0
         self._cut_bytes = 0
+        self._changed = False
 
     def run(self) -> Recovered:
         name = self._directory.name
@@ -136,12 +137,14 @@ class PartitionRecovery:
                 self._drop_segments(bases[at + 1 :])
                 break
         if end_offset < self._recovery_point and bases:
-            self._note(bases[-1], 0, f"offsets {end_offset} to {self._recovery_point} are lost")
+            size = self._disk.size(self._directory.path(layout.file_name(base, layout.LOG)))
+            self._note(base, size, f"offsets {end_offset} to {self._recovery_point} are lost")
         epochs.truncate_end(end_offset)
         if epochs.changed:
             self._directory.save_epochs(epochs.to_text())
         self._directory.remove_snapshots(above=min(self._recovery_point, end_offset))
-        self._disk.sync_directory(name)
+        if self._changed:
+            self._disk.sync_directory(name)
         return Recovered(name, end_offset, self._scanned_bytes, self._cut_bytes, self._damages)
 
     def _note(self, base: int, position: int, what: str) -> None:
@@ -186,7 +189,9 @@ class PartitionRecovery:
                 self._note(base, at, "wrong checksum; the batch is kept but never served")
             if scan.position < size:
                 self._cut(base, file, scan.position, size, scan.next_offset)
-            file.sync()
+            if scan.position < size or scan.next_offset > self._recovery_point:
+                file.sync()
+                self._changed = True
         finally:
             file.close()
         builder.finish()
@@ -250,6 +255,10 @@ class PartitionRecovery:
             self._write(path, aborted.to_bytes())
 
     def _write(self, path: str, data: bytes) -> None:
+        """Write and sync a file, unless the log is untouched and the file what it should be."""
+        if not self._changed and self._read(path) == data:
+            return
+        self._changed = True
         self._disk.write_file(path, data)
         file = self._disk.open(path)
         try:

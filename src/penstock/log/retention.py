@@ -22,6 +22,8 @@ async def retain(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
         drop = max(drop, _excess(log, settings.retention_bytes, high_watermark))
     if not drop:
         return 0
+    if log.retired:
+        return 0
     if drop == len(log.segments):
         # Even the active segment has expired. An empty one takes its place, so that the files
         # remember the next offset.

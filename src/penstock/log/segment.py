@@ -11,6 +11,7 @@ from the log.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from penstock.log import layout, rebuild
@@ -107,6 +108,9 @@ class Segment:
         self.recently_used = True
         file = self._file
         if file is None:
+            if self.retired:
+                # Whatever has that name now is another segment, perhaps of another topic.
+                raise FileNotFoundError(errno.ENOENT, "the segment is gone", self.path(layout.LOG))
             file = self._file = self._files.disk.open(self.path(layout.LOG))
             self._files.add(self)
         return file
@@ -216,9 +220,14 @@ class Segment:
             self._aborted = TransactionIndex.load(data)
         return self._aborted
 
-    def save_indexes(self) -> None:
-        """Bring the index files up to date. They are not synced here."""
+    def save_indexes(self, *, only_entries: bool = False) -> None:
+        """Bring the index files up to date. They are not synced here.
+
+        `only_entries`: an index without entries need not get a file yet.
+        """
         offsets, times = self.offset_index, self.time_index
+        if only_entries and not offsets and not times and self._offsets_saved < 0:
+            offsets = times = None
         if offsets is not None and self._offsets_saved != len(offsets):
             saved = max(0, self._offsets_saved)
             self._save(layout.OFFSET_INDEX, offsets.to_bytes(saved), saved * OFFSET_ENTRY_BYTES)

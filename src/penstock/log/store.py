@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -36,9 +37,13 @@ from penstock.log.recovery import Damage, PartitionRecovery, Recovered
 from penstock.log.settings import LogSettings
 from penstock.log.sync_job import SyncJob
 from penstock.model.ids import TopicPartition
+from penstock.model.topic import topic_id_text
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
 
+logger = logging.getLogger("penstock")
+
+_LOGS_AT_ONCE = 16  # in a checkpoint, before other work on the event loop gets its turn
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BOOT_ID = "penstock.boot.id"
 _LEADER_EPOCH = "penstock.leader.epoch"
@@ -106,9 +111,10 @@ class LogStore:
         self.disk.sync_directory()
 
     def _find_directories(self, known: Mapping[str, uuid.UUID]) -> None:
+        ids = {topic_id_text(topic_id) for topic_id in known.values()}
         for name in self.disk.list():
             split = layout.split_directory(name)
-            if split is not None and split[0] in known:
+            if split is not None and (split[0] in known or layout.journal_owner(split[0]) in ids):
                 self._directories.setdefault(split[0], set()).add(split[1])
             elif split is not None or name.endswith(layout.DELETE_DIRECTORY):
                 self._threads.submit(self.disk.remove_tree, name)
@@ -129,9 +135,7 @@ class LogStore:
             )
             for key in keys
         ]
-        done = await asyncio.gather(
-            *[loop.run_in_executor(self._threads, job.run) for job in jobs]
-        )
+        done = await asyncio.gather(*[loop.run_in_executor(self._threads, job.run) for job in jobs])
         for key, recovered in zip(keys, done, strict=True):
             points[key] = recovered.end_offset
             self.damages += recovered.damages
@@ -160,9 +164,7 @@ class LogStore:
         properties = self.properties()
         if any(properties.get(name) != value for name, value in changes.items()):
             properties = {"version": "1"} | properties | dict(changes)
-            self.disk.replace(
-                checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties)
-            )
+            self.disk.replace(checkpoint.META_PROPERTIES, checkpoint.encode_properties(properties))
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -189,9 +191,13 @@ class LogStore:
             self._send_away(key)
             return log
         loaded = load_segments(directory, self._files)
-        if not loaded.sound:
-            recovered = PartitionRecovery(self.disk, log.name, loaded.end_offset).run()
+        point = self.checkpoints.recovery_points.get(key, 0)
+        if not loaded.sound or loaded.end_offset < point:
+            # Everything was in order when the last broker stopped: somebody has been at the files.
+            recovered = PartitionRecovery(self.disk, log.name, point).run()
             self.damages += recovered.damages
+            for damage in recovered.damages:
+                logger.error("damaged data: %s", damage)
             loaded = load_segments(directory, self._files)
         epochs = directory.load_epochs() or LeaderEpochs()
         log.attach(loaded, epochs, self.checkpoints.starts.get(key, 0))
@@ -239,6 +245,16 @@ class LogStore:
         for partition in sorted(on_disk):
             self._send_away(TopicPartition(topic, partition))
 
+    def delete_journals(self, topic_id: uuid.UUID, purpose: str | None = None) -> None:
+        """Let go of the journals beside a topic, or of those for one purpose."""
+        owner = topic_id_text(topic_id)
+        names = {key.topic for key in self._logs} | set(self._directories)
+        for name in sorted(names):
+            if layout.journal_owner(name) == owner and (
+                purpose is None or name == layout.journal_name(owner, purpose)
+            ):
+                self.delete(name, topic_id)
+
     def _send_away(self, key: TopicPartition) -> None:
         self._directories.get(key.topic, set()).discard(key.partition)
         self.checkpoints.forget(key)
@@ -260,16 +276,22 @@ class LogStore:
         """
         if watermarks:
             self.checkpoints.watermarks.update(watermarks)
-        moved = []
-        for key, log in list(self._logs.items()):
+        moved: list[tuple[PartitionLog, int]] = []
+        changed: list[tuple[TopicPartition, PartitionLog]] = []
+        for key, log in self._logs.items():
             if log.start_offset:
                 self.checkpoints.starts[key] = log.start_offset
-            if log.is_checkpointed:
-                continue
-            job = await self._save_state(log)
-            if job is not None:
-                self.checkpoints.recovery_points[key] = job.offset
-                moved.append((log, job.offset))
+            else:
+                self.checkpoints.starts.pop(key, None)  # truncated below an earlier start
+            if not log.is_checkpointed:
+                changed.append((key, log))
+        for at in range(0, len(changed), _LOGS_AT_ONCE):
+            some = changed[at : at + _LOGS_AT_ONCE]
+            jobs = await asyncio.gather(*[self._save_state(log) for _, log in some])
+            for (key, log), job in zip(some, jobs, strict=True):
+                if job is not None:
+                    self.checkpoints.recovery_points[key] = job.offset
+                    moved.append((log, job.offset))
         files = self.checkpoints.encode()
         if files:
             try:
@@ -285,7 +307,8 @@ class LogStore:
         """Save and sync what lies beside a log; None when the disk is full: another time, then."""
         try:
             job = log.save_state()
-            await self._in_thread(job.run)
+            if job:
+                await self._in_thread(job.run)
         except OSError as failure:
             if failure.errno not in _FULL:
                 raise

@@ -1,7 +1,7 @@
 """What a partition has written but not synced, and one partition's share of a round of syncing.
 
 `Unsynced` gathers on the event loop. `SyncJob` is made from it, run in a thread, and reported back
-on the event loop. A job holds file handles of its own, so the log may roll, close or delete files
+on the event loop. A job keeps its files from being closed, so the log may roll or delete them
 meanwhile.
 """
 
@@ -37,11 +37,20 @@ class SyncJob:
         return f"SyncJob(below {self.offset}, {len(self._files)} files)"
 
     def add_file(self, file: File) -> None:
-        """A handle that becomes the job's own."""
+        """An open file, kept open until `done`."""
+        file.hold()
         self._files.append(file)
 
     def add_path(self, path: str) -> None:
         self._paths.append(path)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._files or self._paths or self._directories or self._replacements)
+
+    @property
+    def has_paths(self) -> bool:
+        return bool(self._paths)
 
     def add_replacement(self, path: str, data: bytes) -> None:
         """A small file to be written whole."""
@@ -51,19 +60,24 @@ class SyncJob:
         self._directories.append(path)
 
     def run(self) -> None:
-        """Sync everything; the first failure is raised. Data first, then the names it is under."""
-        try:
-            for file in self._files:
-                file.sync()
-            for path in self._paths:
-                self._sync_path(path)
-            for directory in self._directories:
-                self._sync_directory(directory)
-            for path, data in self._replacements:
-                self._replace(path, data)
-        finally:
-            for file in self._files:
-                file.close()
+        """Sync everything; the first failure is raised. Data first, then the names it is under.
+
+        This may run in a thread; everything else belongs to the event loop.
+        """
+        for file in self._files:
+            file.sync()
+        for path in self._paths:
+            self._sync_path(path)
+        for directory in self._directories:
+            self._sync_directory(directory)
+        for path, data in self._replacements:
+            self._replace(path, data)
+
+    def done(self) -> None:
+        """The job has run, or never will: let go of the files."""
+        for file in self._files:
+            file.release()
+        self._files.clear()
 
     def _sync_path(self, path: str) -> None:
         try:
@@ -140,7 +154,7 @@ class Unsynced:
         """A job that syncs all of it; from now on nothing is unsynced that is not written anew."""
         job = SyncJob(disk, offset, generation)
         for segment in self._segments:
-            job.add_file(segment.file().duplicate())
+            job.add_file(segment.file())
             segment.unsynced = False
         self._segments.clear()
         for path in self._paths:

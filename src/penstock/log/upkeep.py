@@ -2,7 +2,8 @@
 
 It looks at every partition that has files, but opens only those that seem to need something. The
 caller says what the log does not know: a topic's settings, and how far a partition's records are
-replicated and decided. Nothing here may run twice at the same time; one caller calls in turn.
+replicated and decided. Retention, compaction and sweeping may overlap each other and everything
+else that happens to a log, but not themselves.
 """
 
 from __future__ import annotations
@@ -163,9 +164,7 @@ class Upkeep:
         if self._store.is_loaded(key):
             return True
         loop = asyncio.get_running_loop()
-        seen = await loop.run_in_executor(
-            self._store.executor, glance, self._store.disk, str(key)
-        )
+        seen = await loop.run_in_executor(self._store.executor, glance, self._store.disk, str(key))
         return judge(seen, settings, self._store.clock.now_ms())
 
 

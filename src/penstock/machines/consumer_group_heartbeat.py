@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from penstock.errors import (
     FencedMemberEpoch,
-    GroupIdNotFound,
     GroupMaxSizeReached,
     InvalidRequest,
     UnsupportedAssignor,
@@ -144,8 +143,6 @@ def _admit(draft: ConsumerDraft, command: ConsumerHeartbeat, limits: ConsumerGro
     """Make sure the speaker is a member in the right epoch, or let it join."""
     group = draft.state
     if command.member_epoch != JOINING_EPOCH:
-        if not group.members:
-            raise GroupIdNotFound(f"no consumer group {group.group_id}")
         group.require_member(command.member_id, command.instance_id)
         _check_epoch(group.current(command.member_id), command)
         return
@@ -205,8 +202,6 @@ def _subscription(group: ConsumerGroup, command: ConsumerHeartbeat) -> Subscript
 
 def _leave(draft: ConsumerDraft, command: ConsumerHeartbeat, topics: TopicsView) -> HeartbeatReply:
     group, member_id = draft.state, command.member_id
-    if not group.members:
-        raise GroupIdNotFound(f"no consumer group {group.group_id}")
     subscription = group.require_member(member_id, command.instance_id)
     reply = HeartbeatReply(member_id, command.member_epoch, 0)
     if command.member_epoch == STATIC_LEAVING_EPOCH:

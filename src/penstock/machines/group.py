@@ -114,7 +114,7 @@ def _join(draft: GroupDraft, command: JoinGroup, limits: GroupLimits) -> JoinRep
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
-    if group.state is GroupState.EMPTY:
+    if group.state is GroupState.EMPTY or len(group.members) < max_size:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -123,7 +123,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         if member is not None and member.awaits_join:
             return True
         return sum(1 for _ in group.joined()) < max_size
-    return member is not None or len(group.members) < max_size
+    return member is not None
 
 
 def _turn_away(draft: GroupDraft, command: JoinGroup, limits: GroupLimits) -> JoinReply:

@@ -43,6 +43,20 @@ SETTINGS: Mapping[str, Setting] = table_of(
             minimum=1,
         ),
         Setting(
+            "errors.deadletterqueue.copy.record.enable",
+            SettingType.BOOLEAN,
+            "false",
+            "Whether dead letters of a share group carry the record's key, value and headers, or "
+            "only say where it is (KIP-1191).",
+        ),
+        Setting(
+            "errors.deadletterqueue.topic.name",
+            SettingType.STRING,
+            "",
+            "The topic for records that a share group rejected or was given too often; none if "
+            "empty (KIP-1191).",
+        ),
+        Setting(
             "share.auto.offset.reset",
             SettingType.STRING,
             "latest",
@@ -101,8 +115,7 @@ SETTINGS: Mapping[str, Setting] = table_of(
     ]
 )
 
-# setting: the broker options that bound it, where the broker has them; and Kafka's bounds for those
-# whose options arrive with share groups.
+# setting: the broker options that bound it, and Kafka's bounds where the broker does not say.
 _BOUNDED_BY = {
     "consumer.heartbeat.interval.ms": ("group.consumer", "heartbeat.interval.ms", 5_000, 15_000),
     "consumer.session.timeout.ms": ("group.consumer", "session.timeout.ms", 45_000, 60_000),
@@ -120,6 +133,8 @@ class GroupSettings:
 
     consumer_heartbeat_interval_ms: int
     consumer_session_timeout_ms: int
+    errors_deadletterqueue_copy_record_enable: bool
+    errors_deadletterqueue_topic_name: str
     share_auto_offset_reset: str
     share_delivery_count_limit: int
     share_heartbeat_interval_ms: int

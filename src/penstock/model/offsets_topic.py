@@ -12,9 +12,10 @@ value is a tombstone. Kafka's own tools read what is written here, and what Kafk
               client id string, client host string, rebalance timeout i32, session timeout i32,
               subscription bytes, assignment bytes)
     type 3-8 and 16   KIP-848, in `consumer_group_records.py`
+    type 10-15        share groups, KIP-932, in `share_group_records.py`
 
-Records of types this broker does not know (share and streams groups of a newer Kafka) decode to
-None and are left alone.
+Records of types this broker does not know (streams groups of a newer Kafka) decode to None and are
+left alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from penstock.errors import CorruptRecord
 from penstock.model import consumer_group_records as modern
+from penstock.model import share_group_records as sharing
 from penstock.model.fields import FieldReader, FieldWriter
 from penstock.model.ids import NO_EPOCH, NO_TIMESTAMP
 
@@ -81,7 +83,10 @@ class GroupStored(NamedTuple):
     value: StoredGroup | None
 
 
-OffsetsTopicRecord = OffsetCommitted | GroupStored | modern.ConsumerGroupRecord
+OffsetsTopicRecord = (
+    OffsetCommitted | GroupStored | modern.ConsumerGroupRecord | sharing.ShareGroupRecord
+)
+_LOWEST_SHARING, _HIGHEST_SHARING = 10, 15
 
 
 def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
@@ -92,6 +97,8 @@ def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, GroupStored):
         key = FieldWriter().i16(_GROUP_METADATA).string(record.group_id)
         return key.done(), _group_value(record.value)
+    if isinstance(record, sharing.SHARE_GROUP_RECORDS):
+        return sharing.encode(record)
     return modern.encode(record)
 
 
@@ -104,6 +111,8 @@ def decode(key: bytes, value: bytes | None) -> OffsetsTopicRecord | None:
         return OffsetCommitted(group_id, topic, partition, _read_offset_value(value))
     if kind == _GROUP_METADATA:
         return GroupStored(reader.string(), _read_group_value(value))
+    if _LOWEST_SHARING <= kind <= _HIGHEST_SHARING:
+        return sharing.decode(kind, reader, value)
     return modern.decode(kind, reader, value)
 
 

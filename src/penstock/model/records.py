@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from functools import cache
+from typing import Any, NamedTuple
 
 from penstock.errors import CorruptRecord
 from penstock.model import batch as batches
@@ -31,6 +30,34 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
+@cache
+def _codec() -> Any:
+    """aiokafka brings its whole client along: it is imported when a record is first looked at."""
+    from aiokafka.record import default_records
+
+    return default_records
+
+
+def warm_up() -> None:
+    """Import the codec now rather than at the first record."""
+    _codec()
+
+
+def new_builder() -> Any:
+    """Builds one batch as `build_batch` does, record by record, for those who must be quick.
+
+    `append(delta, timestamp_ms, key, value, headers)`, headers being a list, then `build()`.
+    """
+    return _codec().DefaultRecordBatchBuilder(
+        2, 0, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1 << 30
+    )
+
+
+def raw_records(batch: bytes) -> Any:
+    """The codec's own objects of an uncompressed batch: offset, timestamp, key, value, headers."""
+    return _codec().DefaultRecordBatch(batch)
+
+
 def read_records(
     batch: bytes | bytearray | memoryview, limit: int = UNPACK_LIMIT
 ) -> Iterator[Record]:
@@ -38,7 +65,7 @@ def read_records(
     header = read_header(batch)
     whole = _uncompressed(batch, header, limit)
     try:
-        for record in DefaultRecordBatch(whole):
+        for record in _codec().DefaultRecordBatch(whole):
             yield Record(record.offset, record.timestamp, record.key, record.value, record.headers)
     except CorruptRecord:
         raise
@@ -68,7 +95,7 @@ def build_batch(
     control: bool = False,
 ) -> bytearray:
     """An uncompressed batch of (key, value, headers), all at one time, base offset 0."""
-    builder = DefaultRecordBatchBuilder(
+    builder = _codec().DefaultRecordBatchBuilder(
         2, 0, int(transactional), producer_id, producer_epoch, base_sequence, 1 << 30
     )
     for delta, (key, value, headers) in enumerate(records):

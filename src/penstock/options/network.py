@@ -39,8 +39,9 @@ class NetworkOptions:
         unit="bytes",
     )
     queued_max_response_bytes: int = long(
-        64 * MIB,
-        "Bytes of answers that one slow reader may leave waiting before its requests pause.",
+        256 * MIB,
+        "Bytes of answers that slow readers may leave unread, over all of them, before Fetch "
+        "answers with little at a time.",
         minimum=1,
         unit="bytes",
     )

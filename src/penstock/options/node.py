@@ -22,9 +22,7 @@ class NodeOptions:
         Address("127.0.0.1", 9092), "Where Kafka clients connect.", headline=True
     )
     amqp: Address | None = address(
-        None,
-        "Where AMQP clients will connect; off, for this version has no AMQP door.",
-        headline=True,
+        Address("127.0.0.1", 5672), "Where AMQP clients connect.", headline=True
     )
     http: Address | None = address(
         Address("127.0.0.1", 8080), "Health, metrics and the JSON API.", headline=True

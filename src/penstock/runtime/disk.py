@@ -5,9 +5,9 @@ A `Disk` is a directory with files in it, by relative path with `/` between the 
 
 Promises: a `File.write` puts all bytes at the position or raises; `read_now` never waits for the
 device; `replace` makes a small file appear whole, durably, or not at all. Errors are `OSError`
-with their errno: what they mean for a request is decided above. Nothing here is thread-aware: a
-handle used in another thread is a `duplicate()` of its own, so closing one never pulls a file
-descriptor away under a running system call.
+with their errno: what they mean for a request is decided above. Handles belong to one thread. Work
+in another one uses a `duplicate()`, or a handle that its owner has put on `hold` until the work is
+done: so closing never pulls a file descriptor away under a running system call.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ class File(Protocol):
 
     def duplicate(self) -> File:
         """A second handle for another thread, closed on its own."""
+
+    def hold(self) -> None:
+        """Put off any `close` until `release`. Both are called by the handle's owner."""
+
+    def release(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -108,11 +113,13 @@ class Disk(Protocol):
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_disk", "_fd")
+    __slots__ = ("_closing", "_disk", "_fd", "_holds")
 
     def __init__(self, fd: int, disk: OsDisk) -> None:
         self._fd = fd
         self._disk = disk
+        self._holds = 0
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"OsFile(fd={self._fd})"
@@ -182,7 +189,18 @@ class OsFile:
     def duplicate(self) -> OsFile:
         return OsFile(os.dup(self._fd), self._disk)
 
+    def hold(self) -> None:
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._closing and not self._holds:
+            self.close()
+
     def close(self) -> None:
+        if self._holds:
+            self._closing = True
+            return
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -152,6 +152,12 @@ class MemoryFile:
     def duplicate(self) -> MemoryFile:
         return MemoryFile(self._inode, self._disk, self._path)
 
+    def hold(self) -> None:
+        return None
+
+    def release(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

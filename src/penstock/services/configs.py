@@ -24,6 +24,7 @@ from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_topic_
 from penstock.model.topic_defaults import InternalTopic, TopicDefaults
 from penstock.options.option import Address, to_text
 from penstock.runtime.turns import Turns
+from penstock.services.group_config import group_limits
 from penstock.services.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -313,20 +314,7 @@ class Configs:
 
     def _group_limits(self) -> Mapping[str, str]:
         """The broker's options that are defaults or bounds of a group's settings."""
-        config = self._config
-        limits = {
-            "group.consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
-            "group.consumer.min.session.timeout.ms": config.group_consumer_min_session_timeout_ms,
-            "group.consumer.max.session.timeout.ms": config.group_consumer_max_session_timeout_ms,
-            "group.consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
-            "group.consumer.min.heartbeat.interval.ms": (
-                config.group_consumer_min_heartbeat_interval_ms
-            ),
-            "group.consumer.max.heartbeat.interval.ms": (
-                config.group_consumer_max_heartbeat_interval_ms
-            ),
-        }
-        return {name: str(value) for name, value in limits.items()}
+        return group_limits(self._config)
 
     async def _store(self, resource: ResourceType, name: str, config: dict[str, str]) -> None:
         await self._catalogue.put_config(resource, name, config)

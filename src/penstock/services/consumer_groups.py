@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import GroupIdNotFound, InvalidGroupId, UnsupportedVersion
+from penstock.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    UnknownMember,
+    UnsupportedVersion,
+)
 from penstock.machines import (
     consumer_group_classic,
     consumer_group_heartbeat,
@@ -117,6 +123,8 @@ class ConsumerGroupVerbs:
     def _heartbeat(self, lane: Lane, command: ConsumerHeartbeat, now_ms: int) -> Decision:
         limits = self.limits(lane.group_id)
         consumer_group_heartbeat.check_request(command, limits)
+        if lane.share is not None:
+            raise GroupIdNotFound(f"Group {lane.group_id} is not a consumer group.")
         before = Decision()
         group = lane.consumer
         if group is None:
@@ -144,6 +152,10 @@ class ConsumerGroupVerbs:
 
     def _classic_command(self, lane: Lane, command: GroupCommand, now_ms: int) -> Decision:
         consumer = lane.consumer
+        if lane.share is not None:
+            if isinstance(command, JoinGroup):
+                raise InconsistentGroupProtocol(f"Group {lane.group_id} is a share group.")
+            raise UnknownMember(f"Group {lane.group_id} is a share group.")
         if consumer is None:
             return group.decide(lane.classic, command, self._classic, now_ms)
         if not consumer.members and isinstance(command, JoinGroup):
@@ -186,7 +198,8 @@ class ConsumerGroupVerbs:
         lost_one = any(member_id not in after.members for member_id in group.members)
         if not lost_one or not group_migration.may_downgrade(after, self._classic):
             return decision
-        return _joined(decision, group_migration.downgrade(after, self._classic, now_ms))
+        turned_back = group_migration.downgrade(after, self._classic, now_ms)
+        return _joined(decision, turned_back)._replace(reply=decision.reply)
 
     def timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:
         return self._classic_command(lane, TimerFired(timer), now_ms)

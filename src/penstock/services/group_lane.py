@@ -15,10 +15,12 @@ from penstock.machines.consumer_group import ConsumerGroup
 from penstock.machines.decision import JoinReply, Parked, SyncReply
 from penstock.machines.group_state import Group, GroupState
 from penstock.machines.offsets import GroupOffsets, OffsetStaged, TransactionEnded
+from penstock.machines.share_group import ShareGroup
 from penstock.model import consumer_group_records as modern
 from penstock.model.offsets_topic import GroupStored, OffsetCommitted
+from penstock.model.share_group_records import SHARE_GROUP_RECORDS, ShareGroupRecord
 
-GroupType = Literal["classic", "consumer"]
+GroupType = Literal["classic", "consumer", "share"]
 _CONSUMER_RECORDS = (
     modern.GroupEpochBumped,
     modern.SubscribedTopicsChanged,
@@ -28,7 +30,7 @@ _CONSUMER_RECORDS = (
     modern.MemberReconciled,
     modern.RegexResolved,
 )
-DURABLE = (OffsetCommitted, OffsetStaged, GroupStored, *_CONSUMER_RECORDS)
+DURABLE = (OffsetCommitted, OffsetStaged, GroupStored, *_CONSUMER_RECORDS, *SHARE_GROUP_RECORDS)
 
 
 class Lane:
@@ -46,6 +48,7 @@ class Lane:
         "offsets",
         "parked",
         "partition",
+        "share",
         "topics_version",
         "users",
     )
@@ -55,6 +58,7 @@ class Lane:
         self.partition = partition  # of the journal
         self.classic = Group(group_id)
         self.consumer: ConsumerGroup | None = None  # set when the group is a KIP-848 one
+        self.share: ShareGroup | None = None  # set when the group is a share group
         self.offsets = GroupOffsets(group_id)
         self.lock = asyncio.Lock()
         self.users = 0  # who hold or await the lane; it is not dropped under them
@@ -66,14 +70,16 @@ class Lane:
         self.topics_version = -1  # of the topics the KIP-848 target was last computed from
 
     def __repr__(self) -> str:
-        return f"<Lane {self.consumer or self.classic!r} {self.offsets!r}>"
+        return f"<Lane {self.share or self.consumer or self.classic!r} {self.offsets!r}>"
 
     # --- questions --------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
         """Whether clients see a group here: one with members, a record, or offsets."""
-        return self.consumer is not None or not self.classic.is_gone or bool(self.offsets)
+        if self.consumer is not None or self.share is not None:
+            return True
+        return not self.classic.is_gone or bool(self.offsets)
 
     @property
     def is_idle(self) -> bool:
@@ -82,16 +88,22 @@ class Lane:
 
     @property
     def group_type(self) -> GroupType:
+        if self.share is not None:
+            return "share"
         return "classic" if self.consumer is None else "consumer"
 
     @property
     def state(self) -> str:
         if not self.exists:
             return GroupState.DEAD
+        if self.share is not None:
+            return self.share.state
         return self.classic.state if self.consumer is None else self.consumer.state
 
     @property
     def has_members(self) -> bool:
+        if self.share is not None:
+            return bool(self.share.members)
         if self.consumer is not None:
             return bool(self.consumer.members)
         return bool(self.classic.members)
@@ -109,6 +121,8 @@ class Lane:
                 self.classic.apply(record)
             case _ if isinstance(record, _CONSUMER_RECORDS):
                 self._apply_modern(record)
+            case _ if isinstance(record, SHARE_GROUP_RECORDS):
+                self._apply_share(record)
             case _:
                 self.classic.apply(record)
 
@@ -122,6 +136,15 @@ class Lane:
         self.consumer.apply(record)
         if self.consumer.is_gone:
             self.consumer = None
+
+    def _apply_share(self, record: ShareGroupRecord) -> None:
+        if self.share is None:
+            if record[-1] is None:
+                return
+            self.share = ShareGroup(self.group_id)
+        self.share.apply(record)
+        if self.share.is_gone:
+            self.share = None
 
     def apply_all(self, records: Sequence[Any], position: int) -> None:
         for record in records:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from penstock.catalogue.catalogue import GroupRow
@@ -29,6 +29,8 @@ class GroupTable(Protocol):
 
     async def delete_groups(self, group_ids: Collection[str]) -> None: ...
 
+    async def keep_groups(self, group_ids: Collection[str]) -> None: ...
+
 
 class GroupMirror:
     """Gathers what changed and writes it to the table when its time comes."""
@@ -39,6 +41,13 @@ class GroupMirror:
         self._changed: dict[str, Lane] = {}
         self._due: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
+
+    async def start(self, lanes: Iterable[Lane]) -> None:
+        """Show the groups that a restart has found, and no others."""
+        for lane in lanes:
+            self.changed(lane)
+        if self._table is not None:
+            await self._table.keep_groups(list(self._changed))
 
     def changed(self, lane: Lane) -> None:
         """Something that the table shows may be different."""
@@ -90,14 +99,15 @@ class GroupMirror:
                 await self._table.put_groups(rows)
         except BrokerError as failure:
             log.warning("the table of groups was not brought up to date: %s", failure)
+            self._changed = changed | self._changed  # with the next change, then
 
     def _row(self, lane: Lane) -> GroupRow:
-        consumer, classic = lane.consumer, lane.classic
+        consumer, classic = lane.share or lane.consumer, lane.classic
         return GroupRow(
             lane.group_id,
             self._node_id,
             str(lane.state),
-            "consumer" if consumer is not None else classic.protocol_type or "",
+            classic.protocol_type or "" if consumer is None else lane.group_type,
             consumer.epoch if consumer is not None else classic.generation,
             "" if consumer is not None else classic.leader or "",
             lane.created_at_ms,

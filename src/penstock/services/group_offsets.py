@@ -21,7 +21,7 @@ from penstock.errors import (
     StaleMemberEpoch,
     UnstableOffsetCommit,
 )
-from penstock.machines import consumer_group_checks
+from penstock.machines import consumer_group_checks, share_group
 from penstock.machines import group as classic_group
 from penstock.machines.decision import Decision
 from penstock.machines.group_state import GroupState
@@ -146,6 +146,8 @@ class OffsetVerbs:
     def _check(self, lane: Lane, commit: Commit, *, transactional: bool) -> None:
         if not lane.exists and commit.generation >= 0:
             raise GroupIdNotFound(f"no group {commit.group_id}")
+        if lane.share is not None:
+            raise GroupIdNotFound(f"Group {commit.group_id} is a share group: it has no offsets.")
         who = (commit.member_id, commit.instance_id, commit.generation)
         if lane.consumer is not None:
             consumer_group_checks.check_commit(lane.consumer, *who, transactional=transactional)
@@ -222,7 +224,7 @@ class OffsetVerbs:
     async def expire(self) -> None:
         """Forget the offsets whose time is over, and the groups of which nothing is left."""
         for lane in self._store.existing():
-            if lane.offsets or not lane.has_members:
+            if lane.share is None and (lane.offsets or not lane.has_members):
                 await self._store.change(lane.group_id, self._decide_expiry)
 
     def _decide_expiry(self, lane: Lane, now_ms: int) -> Decision:
@@ -249,6 +251,8 @@ class OffsetVerbs:
 
 def group_tombstones(lane: Lane) -> list[Any]:
     """The records that make a group without members be forgotten, its offsets apart."""
+    if lane.share is not None:
+        return list(share_group.tombstones(lane.share))
     if lane.consumer is not None:
         return consumer_group_checks.tombstones(lane.consumer)
     return [GroupStored(lane.group_id, None)] if lane.classic.is_stored else []

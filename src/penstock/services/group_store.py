@@ -206,6 +206,8 @@ class GroupStore:
         """Apply records that are durable, and let the world know."""
         self._position += 1
         lane.apply_all(records, self._position)
+        if records and log.isEnabledFor(logging.DEBUG):
+            log.debug("group %s: %s", lane.group_id, ", ".join(map(repr, records)))
         for record in records:
             if isinstance(record, OffsetStaged):
                 self._staged(lane, record.producer_id)

@@ -82,8 +82,37 @@ class DescribedConsumerGroup:
     members: tuple[DescribedConsumer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedSharer:
+    """A member of a share group."""
+
+    member_id: str
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    assignment: tuple[AssignedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedShareGroup:
+    """A share group, whole."""
+
+    group_id: str
+    state: str
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedSharer, ...]
+
+
 def listed(lane: Lane) -> ListedGroup:
-    protocol_type = "consumer" if lane.consumer is not None else lane.classic.protocol_type or ""
+    protocol_type = lane.classic.protocol_type or ""
+    if lane.share is not None:
+        protocol_type = "share"
+    elif lane.consumer is not None:
+        protocol_type = "consumer"
     return ListedGroup(lane.group_id, protocol_type, str(lane.state), lane.group_type)
 
 

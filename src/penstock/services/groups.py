@@ -2,7 +2,7 @@
 
 `Groups` is the coordinator of every group of this broker. It turns requests into commands of the
 machines and lets the store make the changes durable. `consumers` has the verbs of the KIP-848
-protocol, `offsets` those about offsets.
+protocol, `shares` those of share groups, `offsets` those about offsets.
 
 Call `load` before clients come, `close` when they are gone.
 """
@@ -33,6 +33,7 @@ from penstock.machines.group_commands import (
     LeaveReply,
     SyncGroup,
 )
+from penstock.machines.group_state import MemberIdWithdrawn
 from penstock.runtime.clock import Clock
 from penstock.services.consumer_groups import (
     ConsumerGroupVerbs,
@@ -45,6 +46,7 @@ from penstock.services.group_offsets import OffsetVerbs, group_tombstones
 from penstock.services.group_store import GroupStore, StateJournal
 from penstock.services.group_topics import GroupTopics, TopicSource
 from penstock.services.group_views import DescribedGroup, ListedGroup, described, listed
+from penstock.services.share_groups import ShareGroupVerbs
 
 __all__ = [
     "Groups",
@@ -84,10 +86,14 @@ class Groups:
             journal, clock, fire=self._timer_fired, touched=self._mirror.changed
         )
         self.offsets = OffsetVerbs(self._store, self._config.offsets)
+        seen_topics = GroupTopics(topics, self.offsets.forget_topics)
+        self.shares = ShareGroupVerbs(
+            self._store, self._mirror, seen_topics, self._config.share, settings
+        )
         self.consumers = ConsumerGroupVerbs(
             self._store,
             self._mirror,
-            GroupTopics(topics, self.offsets.forget_topics),
+            seen_topics,
             self._config.classic,
             self._config.consumer,
             settings,
@@ -103,9 +109,10 @@ class Groups:
         """Read the journal; members of the groups found have one session to show themselves."""
         await self._store.replay()
         for lane in self._store.existing():
-            for timer, after_ms, _ in self.consumers.rearm(lane):
+            verbs = self.consumers if lane.share is None else self.shares
+            for timer, after_ms, _ in verbs.rearm(lane):
                 self._store.timers.arm(lane.group_id, timer, after_ms)
-            self._mirror.changed(lane)
+        await self._mirror.start(self._store.existing())
         self._upkeep = asyncio.get_running_loop().create_task(self._expire_now_and_then())
 
     async def close(self) -> None:
@@ -163,6 +170,8 @@ class Groups:
 
     def _timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:
         log.info("group %s: %s timer of %s", lane.group_id, timer.kind, timer.member_id or "all")
+        if lane.share is not None:
+            return self.shares.timer_fired(lane.share, timer, now_ms)
         return self.consumers.timer_fired(lane, timer, now_ms)
 
     # --- looking ----------------------------------------------------------------------------------
@@ -185,23 +194,27 @@ class Groups:
         lane = self._store.find(group_id)
         if lane is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
-        if lane.consumer is not None:
+        if lane.consumer is not None or lane.share is not None:
             raise GroupIdNotFound(f"Group {group_id} is not a classic group.")
         return described(lane)
 
     # --- forgetting -------------------------------------------------------------------------------
 
     async def delete(self, group_id: str) -> None:
-        """Forget a group that has no members, and its offsets."""
+        """Forget a group that has no members, its offsets, and what it knows of records."""
 
         def decide(lane: Lane, now_ms: int) -> Decision:
             if not lane.exists:
                 raise GroupIdNotFound(f"Group {group_id} not found.")
             if lane.has_members:
                 raise NonEmptyGroup(f"group {group_id} has members")
-            return Decision([*lane.offsets.forget_all().records, *group_tombstones(lane)])
+            given = [MemberIdWithdrawn(member_id) for member_id in lane.classic.given_ids]
+            return Decision([*given, *lane.offsets.forget_all().records, *group_tombstones(lane)])
 
+        share = self.shares.find(group_id)
+        started = {} if share is None else dict(share.started)
         await self._store.change(group_id, decide)
+        self.shares.forgotten(group_id, started)
 
 
 def new_member_id(prefix: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from penstock.config import BrokerConfig
 from penstock.errors import BrokerError, UnknownTopicOrPartition
@@ -31,8 +32,9 @@ def keep_logs(
     store: LogStore,
     topics: Topics,
     partitions: Partitions,
+    needed_from: Callable[[str], Awaitable[int | None]],
 ) -> None:
-    """Start the series."""
+    """Start the series. `needed_from` is the first offset a queue still needs of its topic."""
 
     def settings_of(name: str) -> LogSettings | None:
         return log_settings(topics.settings(name)) if topics.find(name) is not None else None
@@ -42,9 +44,15 @@ def keep_logs(
             replica = await partitions.replica(place.topic, place.partition)
         except UnknownTopicOrPartition:  # deleted a moment ago
             return None
+        settings = topics.settings(place.topic)
+        high_watermark = replica.high_watermark
+        if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
+            needed = await needed_from(place.topic)
+            if needed is not None:
+                high_watermark = min(high_watermark, needed)
         return Kept(
             replica.log,
-            replica.high_watermark,
+            high_watermark,
             replica.last_stable_offset,
             replica.producers.snapshot,
         )

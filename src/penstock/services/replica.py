@@ -4,8 +4,8 @@
 
 A record is safe when the high watermark has passed it: with `durability=fsync` that is when its
 bytes are on the medium, with `durability=os` when the kernel has them. Nobody reads it and no
-producer is answered before that. With one replica the in-sync set is this broker; with more, the watermark
-is the minimum over the set, and this is the only place that moves it.
+producer is answered before that. With one replica the in-sync set is this broker; with more, the
+watermark is the minimum over the set, and this is the only place that moves it.
 """
 
 from __future__ import annotations
@@ -243,11 +243,17 @@ class Replica:
 
     async def safe(self, end_offset: int) -> None:
         """Return when everything below `end_offset` is safe. This is where a message is kept."""
+        waiter = self.when_safe(end_offset)
+        if waiter is not None:
+            await waiter
+
+    def when_safe(self, end_offset: int) -> asyncio.Future[None] | None:
+        """`safe` as a future; None when there is nothing to wait for."""
         if self.high_watermark >= end_offset:
-            return
+            return None
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((end_offset, waiter))
-        await waiter
+        return waiter
 
     def _synced(self, synced: asyncio.Future[None]) -> None:
         """A round of the flusher is over."""

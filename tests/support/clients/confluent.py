@@ -35,7 +35,7 @@ def producer(bootstrap: str, **options: Any) -> Producer:
 def _dotted(options: dict[str, Any]) -> dict[str, Any]:
     """Settings as librdkafka names them; callbacks keep their underscore."""
     return {
-        name if name.endswith("_cb") else name.replace("_", "."): value
+        name if name.endswith(("_cb", "log_level")) else name.replace("_", "."): value
         for name, value in options.items()
     }
 

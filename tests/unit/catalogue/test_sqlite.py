@@ -101,6 +101,25 @@ async def test_groups_are_mirrored_and_taken_out(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_group_shown_again_keeps_the_time_it_was_created(tmp_path: Path) -> None:
+    catalogue = SqliteCatalogue.open(tmp_path / "c.sqlite")
+    born = 1_700_000_000_000
+    await catalogue.put_groups([GroupRow("g", 1, "Stable", "consumer", 3, "m-1", born, born)])
+    await catalogue.put_groups([GroupRow("g", 2, "Empty", "consumer", 4, "", born + 9_000, -1)])
+    tool = sqlite3.connect(tmp_path / "c.sqlite")
+    query = "SELECT state, generation_id, created_at, last_heartbeat FROM consumer_groups"
+    assert tool.execute(query).fetchall() == [
+        ("Empty", 4, "2023-11-14 22:13:20.000", "2023-11-14 22:13:20.000")
+    ]
+    await catalogue.keep_groups(["g", "unknown"])
+    assert len(tool.execute(query).fetchall()) == 1
+    await catalogue.keep_groups([])
+    assert tool.execute(query).fetchall() == []
+    tool.close()
+    await catalogue.close()
+
+
+@scenario
 async def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     given = []

@@ -15,8 +15,18 @@ NOBODY = "127.0.0.1:1"  # nothing listens there
 SUBCOMMANDS = [
     *(["topic", verb] for verb in ("create", "list", "describe", "alter", "delete")),
     *(["group", verb] for verb in ("list", "describe", "reset", "delete")),
-    *([name] for name in COMMANDS if name not in ("topic", "group")),
+    *(
+        ["queue", verb]
+        for verb in ("declare", "list", "describe", "delete", "purge", "peek", "get", "publish")
+    ),
+    *(["dlq", verb] for verb in ("list", "peek", "redrive")),
+    *(["exchange", verb] for verb in ("declare", "list", "delete")),
+    *(["binding", verb] for verb in ("add", "list", "remove")),
+    *(["policy", verb] for verb in ("set", "list", "delete")),
+    *(["vhost", verb] for verb in ("add", "list", "delete")),
+    *(["user", verb] for verb in ("add", "list", "password", "permit", "delete")),
 ]
+SUBCOMMANDS += [[name] for name in COMMANDS if name not in {words[0] for words in SUBCOMMANDS}]
 
 
 def test_the_version_is_printed() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +13,24 @@ import pytest
 
 from penstock.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from penstock.log.partition_log import PartitionLog
+from penstock.log.settings import LogSettings
 from penstock.log.store import LogStore
 from penstock.model.batch import read_header
 from penstock.model.producer import AbortedTransaction, ProducerSnapshotEntry
 from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.memory_disk import MemoryDisk
-from support.logs import NOW_MS, append, fill, make_batch, open_log, open_store, read_all, run
+from support.logs import (
+    NOW_MS,
+    TOPIC,
+    TOPIC_ID,
+    append,
+    fill,
+    make_batch,
+    open_log,
+    open_store,
+    read_all,
+    run,
+)
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -385,6 +400,31 @@ def test_truncating_removes_the_batch_that_holds_the_offset_and_all_behind(
     assert len(run(read_all(log))) == 13
 
 
+def test_a_deleted_log_refuses_and_never_touches_its_successor(store: LogStore) -> None:
+    async def check() -> None:
+        old = open_log(store)
+        fill(old, 5)
+        empty = open_log(store, 1)
+        store.delete(TOPIC, TOPIC_ID)
+        successor = store.get(TOPIC, uuid.uuid4(), 0, LogSettings())
+        fill(successor, 3)
+        assert old.try_read(0, 1000, upper_offset=5) is None
+        with pytest.raises(StorageError, match="deleted"):
+            await old.read(0, 1000, upper_offset=5)
+        with pytest.raises(StorageError, match="deleted"):
+            await old.find_timestamp(0, upper_offset=5)
+        for log in (old, empty):
+            with pytest.raises(StorageError, match="deleted"):
+                append(log, make_batch([b"late"]))
+        assert await old.largest_timestamp(old.segments[0]) == NOW_MS + 4
+        old.write_producer_snapshot([])
+        assert successor.newest_producer_snapshot() is None
+        assert len(await read_all(successor)) == 3
+        assert not store.exists(TOPIC, 1)
+
+    run(check())
+
+
 # --- what is kept beside the batches --------------------------------------------------------------
 
 
@@ -437,3 +477,32 @@ async def sync(store: LogStore, log: PartitionLog) -> None:
     job.run()
     log.finish_sync(job)
     await store.checkpoint()
+
+
+def test_a_read_that_would_wait_for_the_device_happens_in_a_thread(tmp_path: Path) -> None:
+    """Where the kernel lets a file fall out of memory; on tmpfs nothing is ever cold."""
+
+    async def check() -> None:
+        store = await open_store(OsDisk(tmp_path))
+        log = open_log(store, segment_bytes=60_000, index_interval_bytes=300)
+        fill(log, 500, size=500)
+        job = log.begin_sync()
+        job.run()
+        log.finish_sync(job)
+        for path in (tmp_path / "orders-0").glob("*.log"):
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+        for segment in log.segments:
+            segment.close()
+        chunks = await asyncio.gather(
+            *[log.read(offset, 10_000, upper_offset=500) for offset in range(0, 500, 50)]
+        )
+        assert [chunk.first_offset for chunk in chunks] == list(range(0, 500, 50))
+        assert len(await read_all(log)) == 500
+        found = await log.find_timestamp(NOW_MS + 321, upper_offset=500)
+        assert found is not None
+        assert found.offset == 321
+        await store.close()
+
+    run(check())

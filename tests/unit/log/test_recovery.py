@@ -245,15 +245,17 @@ def test_damage_below_the_recovery_point_is_found_when_it_is_read() -> None:
     run(check())
 
 
-def test_a_file_that_lost_its_end_after_a_clean_stop_is_reported() -> None:
+@pytest.mark.parametrize("batches", [0.1, 1])
+def test_a_file_that_lost_its_end_after_a_clean_stop_is_reported(batches: float) -> None:
     async def check() -> None:
         disk = MemoryDisk()
         store = await written(disk, 10)
         await store.close()
         file = disk.open(FIRST + ".log")
-        file.truncate(file.size() - 5)
+        file.truncate(file.size() - int(batches * file.size() / 10))
         store = await open_store(disk)
         log = open_log(store)
+        assert "offsets 9 to 10 are lost" in str(store.damages[0])
         assert log.end_offset == 9
         assert len(await read_all(log)) == 9
         fill(log, 1)

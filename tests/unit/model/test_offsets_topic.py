@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import CorruptRecord
 from penstock.model import consumer_group_records as modern
+from penstock.model import share_group_records as sharing
 from penstock.model.offsets_topic import (
     CommittedOffset,
     GroupStored,
@@ -51,6 +52,14 @@ RECORDS: list[Any] = [
     ),
     modern.MemberReconciled("g", "m", modern.CurrentAssignment(-2, 3, 0, {}, {})),
     modern.RegexResolved("g", "t.*", modern.ResolvedRegex(("t1", "t2"), 8, 999)),
+    sharing.ShareMemberSubscribed("g", "m", sharing.ShareSubscription("r", "c", "/h", ("a", "b"))),
+    sharing.ShareMemberSubscribed("g", "m", None),
+    sharing.ShareGroupEpochBumped("g", 4),
+    sharing.ShareTargetEpochReached("g", 4),
+    sharing.ShareTargetAssigned("g", "m", {TOPIC: (0, 2)}),
+    sharing.ShareMemberAssigned("g", "m", sharing.ShareAssignment(4, 3, {TOPIC: (0, 2)})),
+    sharing.SharePartitionsStarted("g", {TOPIC: sharing.StartedTopic("t", (0, 1))}),
+    sharing.SharePartitionsStarted("g", None),
 ]
 
 
@@ -98,7 +107,7 @@ def test_older_offset_commits_are_read(version: int) -> None:
 
 
 def test_records_of_unknown_kinds_are_left_alone() -> None:
-    assert decode(bytes.fromhex("000b" + "000167"), b"\x00\x00") is None
+    assert decode(bytes.fromhex("0011" + "000167"), b"\x00\x00") is None
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: type(r).__name__)

@@ -221,6 +221,11 @@ class Table:
         for group_id in group_ids:
             self.rows.pop(group_id, None)
 
+    async def keep_groups(self, group_ids: Any) -> None:
+        self.rows = {
+            group_id: self.rows[group_id] for group_id in group_ids if group_id in self.rows
+        }
+
 
 def test_the_catalogue_shows_groups_without_a_write_for_each_heartbeat() -> None:
     async def scenario() -> None:
@@ -234,5 +239,25 @@ def test_the_catalogue_shows_groups_without_a_write_for_each_heartbeat() -> None
         assert (row.protocol_type, row.leader_id) == ("consumer", "m1")
         assert row.last_heartbeat_ms == clock.now_ms()
         assert table.writes == 1
+
+    run(scenario())
+
+
+def test_the_catalogue_forgets_groups_that_went_just_before_a_crash() -> None:
+    async def scenario() -> None:
+        table = Table()
+        table.rows["ghost"] = GroupRow("ghost", 1, "Stable", "consumer", 1, "m", 0, 0)
+        async with groups_on(MemoryJournal(), ManualClock(), table=table):
+            assert table.rows == {}
+
+    run(scenario())
+
+
+def test_a_group_that_has_only_given_out_an_id_can_be_deleted() -> None:
+    async def scenario() -> None:
+        async with groups_on(MemoryJournal(), ManualClock()) as groups:
+            await groups.join("g", join(fresh="m1"))
+            await groups.delete("g")
+            assert groups.list_groups() == []
 
     run(scenario())

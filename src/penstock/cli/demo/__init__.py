@@ -26,7 +26,7 @@ def demo(
         bool, typer.Option("--stop", help="End after the demonstration, in a terminal too.")
     ] = False,
 ) -> None:
-    """Start a broker and show what it does: clients, groups, transactions, recovery.
+    """Start a broker and show what it does: clients, groups, transactions, queues, recovery.
 
     Every figure is measured while you look. In a terminal the broker goes on serving until
     Ctrl-C; otherwise the command ends after the demonstration, with 1 if anything went wrong.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.cli.output import Failure
 
-_READY = re.compile(r"penstock ready kafka=(\S+) .*?http=(\S+) pid=(\d+) in ([\d.]+)s")
+_READY = re.compile(r"penstock ready kafka=(\S+) amqp=(\S+) http=(\S+) pid=(\d+) in [\d.]+s")
 STOP_WITHIN_S = 20.0
 # So that a killed consumer is missed after two seconds, not after the usual six or more.
 QUICK = ["--group-min-session-timeout-ms", "1000"]
@@ -36,6 +36,7 @@ class BrokerProcess:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.kafka = f"127.0.0.1:{_free(9092)}"
+        self.amqp = f"127.0.0.1:{_free(5672)}"
         self.http = f"127.0.0.1:{_free(8080)}"
         self.ready_line = ""
         self.pid = 0
@@ -45,9 +46,9 @@ class BrokerProcess:
     def start(self) -> float:
         """Start it and wait until its doors are open; returns the seconds that took."""
         begin = time.perf_counter()
-        doors = ["--kafka", self.kafka, "--http", self.http, "--data", str(self.data)]
+        doors = ["--kafka", self.kafka, "--amqp", self.amqp, "--http", self.http]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", *doors, *QUICK],
+            [sys.executable, "-m", "penstock", "serve", "--data", str(self.data), *doors, *QUICK],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
@@ -59,7 +60,8 @@ class BrokerProcess:
         ready = _READY.match(self.ready_line)
         if ready is None:
             raise Failure("the broker did not start")
-        self.kafka, self.http, self.pid = ready[1], ready[2], int(ready[3])
+        self.kafka, self.amqp, self.http = ready[1], ready[2], ready[3]
+        self.pid = int(ready[4])
         return time.perf_counter() - begin
 
     def kill(self) -> None:

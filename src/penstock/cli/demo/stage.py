@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.connection import DEFAULT_BOOTSTRAP
+from penstock.cli.management import DEFAULT_HTTP
 
 if TYPE_CHECKING:
     from penstock.cli.demo.broker import BrokerProcess
@@ -33,7 +34,7 @@ class Stage:
     def curtain(self) -> None:
         self.console.print(
             Panel(
-                Text("Penstock at work: one broker, real Kafka clients, real figures"),
+                Text("Penstock at work: one broker, real Kafka and AMQP clients, real figures"),
                 box=box.ROUNDED,
                 expand=False,
                 border_style="cyan",
@@ -97,12 +98,15 @@ class Stage:
         command = "penstock" if shutil.which("penstock") else os.path.relpath(sys.argv[0])
         if broker.kafka != DEFAULT_BOOTSTRAP:
             command = f"PENSTOCK_BOOTSTRAP={broker.kafka} {command}"
+        if broker.http != DEFAULT_HTTP:
+            command = f"PENSTOCK_HTTP={broker.http} {command}"
         words = Text.assemble(
             ("Still serving. ", "bold"),
             "Try in another terminal:\n\n",
             f"  {command} topic list\n",
             f"  {command} consume orders -n 5 --json\n",
             f"  echo hello | {command} produce orders\n",
+            f"  {command} queue list\n",
             f"  {command} bench\n\n",
             f"Health and metrics: http://{broker.http}/health  http://{broker.http}/metrics\n",
             ("Ctrl-C ends it.", "bold"),

@@ -10,8 +10,9 @@ from penstock.kafka import errors as codes
 from penstock.kafka.context import RequestContext
 
 # Finalised features steer clients: from transaction.version 2 on, the Java client and franz-go
-# leave AddPartitionsToTxn out (KIP-890); group.version 1 is the new rebalance protocol (KIP-848).
-_FEATURES = (("group.version", 1), ("transaction.version", 2))
+# leave AddPartitionsToTxn out (KIP-890); group.version 1 is the new rebalance protocol (KIP-848),
+# share.version 1 are share groups (KIP-932).
+_FEATURES = (("group.version", 1), ("share.version", 1), ("transaction.version", 2))
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _advertised: list[dict[str, int]] = []

@@ -188,6 +188,22 @@ async def _read_all(
     wanted: OrderedDict[PartitionKey, WantedPartition],
     limits: _Limits,
 ) -> _Answer:
+    """One pass, with as many bytes as there is room for: slow readers may hold the rest."""
+    asked = min(limits.max_bytes, sum(want.max_bytes for want in wanted.values()))
+    granted = ctx.room.reserve(max(asked, 0))
+    try:
+        if granted < asked:
+            limits = limits._replace(max_bytes=granted)
+        return await _read_each(ctx, wanted, limits)
+    finally:
+        ctx.room.release(granted)
+
+
+async def _read_each(
+    ctx: RequestContext,
+    wanted: OrderedDict[PartitionKey, WantedPartition],
+    limits: _Limits,
+) -> _Answer:
     rows: list[tuple[PartitionKey, PartitionData]] = []
     replicas: list[Replica] = []
     total = 0

@@ -16,6 +16,7 @@ from penstock.errors import (
     AccessDenied,
     BrokerError,
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopicName,
     RequestTimedOut,
@@ -116,7 +117,7 @@ async def _admit_transaction(
     """
     guards: dict[Replica, int] = {}
     answers: dict[Replica, int | BrokerError] = {}
-    producer = (-1, -1)
+    producer: tuple[int, int] | None = None
     for _, targets in found:
         for target in targets:
             if target.records is None or target.replica is None:
@@ -124,9 +125,12 @@ async def _admit_transaction(
             header = read_header(target.records)
             if not header.attributes & TRANSACTIONAL_FLAG:
                 continue
+            who = (header.producer_id, header.producer_epoch)
             try:
                 if transactional_id is None:
                     raise AccessDenied("transactional records need their id", "transactional_id")
+                if producer not in (None, who):
+                    raise InvalidRequest("a request holds the transaction of one producer")
                 guard = target.replica.producers.begin_verification(
                     header.producer_id,
                     header.producer_epoch,
@@ -138,14 +142,13 @@ async def _admit_transaction(
                 answers[target.replica] = refusal
                 continue
             if guard != NO_GUARD:
-                producer = (header.producer_id, header.producer_epoch)
+                producer = who
                 guards[target.replica] = guard
-    if not guards:
+    if producer is None:
         return answers
     verdicts = await ctx.broker.transactions.admit(
         transactional_id or "",  # guards are empty without one
-        producer[0],
-        producer[1],
+        *producer,
         [TopicPartition(replica.topic, replica.partition) for replica in guards],
         add=ctx.api_version >= 12,
         abortable=ctx.api_version >= 11,

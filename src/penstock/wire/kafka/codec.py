@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
 from penstock.errors import MalformedRequest, UnsupportedVersion
+from penstock.wire.kafka.guard import guarded
 
 Writer = Callable[[bytearray, Any], None]
 
@@ -34,6 +35,7 @@ class Schema(NamedTuple):
     read: Callable[[Any, int], tuple[Any, int]]
     write: Writer
     name: str
+    request: Any  # kio's dataclass
 
 
 @cache
@@ -52,6 +54,7 @@ def schema(api_key: int, api_version: int) -> Schema:
         read=entity_reader(request),
         write=entity_writer(response),
         name=request.__name__.removesuffix("Request"),
+        request=request,
     )
 
 
@@ -67,6 +70,8 @@ def warm_up() -> None:
 def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
     """The request as kio's dataclass of exactly that version; `MalformedRequest` if unreadable."""
     found = schema(api_key, api_version)
+    if found.flexible:
+        body = guarded(found.request, body)
     try:
         # Bytes after the request are ignored, as Kafka ignores them: librdkafka 2.16 asks for all
         # topics with the array count of an old version, which leaves three bytes over.

@@ -243,6 +243,36 @@ async def test_a_batch_outside_a_transaction_is_refused(version: int, refusal: E
         assert await producer.produce(0, version) is refusal
 
 
+@scenario
+async def test_nobody_writes_under_the_transaction_of_another() -> None:
+    async with inside() as broker:
+        producer = await ready(broker)
+        stranger = batch([b"x"], producer=(99, 0), sequence=0, transactional=True)
+        own = batch([b"x"], producer=(producer.id, 0), sequence=0, transactional=True)
+        for rows in ([own, stranger], [stranger, own]):
+            answer = await broker.ask(
+                "produce",
+                12,
+                transactional_id=NAME,
+                acks=-1,
+                timeout=5_000,
+                topic_data=[
+                    {
+                        "name": TOPIC,
+                        "partition_data": [
+                            {"index": index, "records": records}
+                            for index, records in enumerate(rows)
+                        ],
+                    }
+                ],
+            )
+            codes = [row.error_code for row in answer.responses[0].partition_responses]
+            assert codes[rows.index(stranger)] is not E.none
+        for index in (0, 1):
+            found = (await producers(broker, index)).active_producers
+            assert 99 not in [one.producer_id for one in found]
+
+
 @pytest.mark.parametrize(
     ("version", "refusal"), [(3, E.invalid_txn_state), (4, E.transaction_abortable)]
 )

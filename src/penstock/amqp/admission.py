@@ -1,0 +1,100 @@
+"""What a message must fulfil before it is published, and the few properties the broker rewrites.
+
+Everything a queue does not need to know is decided here: the exchange may be written to, the
+properties are well formed, the user is who they say, the expiration is a number, CC and BCC are
+lists of strings. A message that fails ends its channel with 406, as with RabbitMQ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.amqp.errors import amqp_error
+from penstock.errors import BrokerError, MalformedRequest
+from penstock.model import message_properties
+from penstock.model.message_properties import (
+    EXPIRATION,
+    HEADERS,
+    REPLY_TO,
+    USER_ID,
+    MessageProperties,
+)
+from penstock.wire.amqp.codes import (
+    FRAME_ERROR,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    AmqpError,
+)
+from penstock.wire.amqp.content import PUBLISH_IDS, PublishTarget
+
+if TYPE_CHECKING:
+    from penstock.amqp.channel import Channel
+
+REPLY_TO_QUEUE = "amq.rabbitmq.reply-to"
+_LOOKED_AT = EXPIRATION | HEADERS | REPLY_TO | USER_ID
+_REMEMBERED, _REMEMBERED_BYTES = 64, 32
+
+
+def admit(channel: Channel, target: PublishTarget, raw: bytes) -> bytes:
+    """The properties to publish with; AmqpError when the message is refused."""
+    publishing = channel.connection.publishing
+    if target.immediate:
+        raise AmqpError(NOT_IMPLEMENTED, "immediate=true", PUBLISH_IDS)
+    try:
+        channel.session.check_publish(target.exchange)
+        properties = message_properties.parse(raw)
+    except MalformedRequest as failure:
+        raise AmqpError(FRAME_ERROR, str(failure), PUBLISH_IDS) from None
+    except BrokerError as failure:
+        raise amqp_error(failure, PUBLISH_IDS) from None
+    publishing.writable_exchange = target.exchange
+    if properties.flags & _LOOKED_AT:
+        return _examine(channel, properties)
+    if len(raw) <= _REMEMBERED_BYTES and len(publishing.plain) < _REMEMBERED:
+        publishing.plain.add(raw)
+    return raw
+
+
+def _examine(channel: Channel, properties: MessageProperties) -> bytes:
+    flags = properties.flags
+    if flags & USER_ID:
+        _check_user(channel, properties.user_id or "")
+    if flags & EXPIRATION:
+        _check_expiration(properties.expiration or "")
+    if flags & HEADERS and b"CC" in properties.raw:
+        _check_copies(properties)
+    if flags & REPLY_TO and properties.reply_to == REPLY_TO_QUEUE:
+        consumer = channel.reply_consumer()
+        if consumer is None:
+            raise _refused("fast reply consumer does not exist")
+        return properties.with_text(REPLY_TO, consumer.subscription.reply_to)
+    return properties.raw
+
+
+def _check_user(channel: Channel, user_id: str) -> None:
+    session = channel.connection.session
+    assert session is not None
+    if user_id != session.user.name and "impersonator" not in session.user.tags:
+        raise _refused(
+            f"user_id property set to '{user_id}' but authenticated user was '{session.user.name}'"
+        )
+
+
+def _check_expiration(expiration: str) -> None:
+    digits = expiration.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 20:
+        raise _refused(f"invalid expiration '{expiration}': no_integer")
+    if expiration.startswith("-"):
+        raise _refused(f"invalid expiration '{expiration}': {{value_negative,{expiration}}}")
+
+
+def _check_copies(properties: MessageProperties) -> None:
+    headers = properties.headers
+    for name in ("CC", "BCC"):
+        keys = headers.get(name, [])
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise _refused(f"invalid message: header '{name}' is not an array of strings")
+
+
+def _refused(text: str) -> AmqpError:
+    return AmqpError(PRECONDITION_FAILED, text, PUBLISH_IDS)

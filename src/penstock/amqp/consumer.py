@@ -1,0 +1,105 @@
+"""One consumer of a channel: takes what its queue has for it, as fast as the client keeps up.
+
+A single task per consumer waits for messages, for room in the channel's prefetch and for the socket
+to drain, then takes a batch and writes it at once. Taking is synchronous, so a consumer that is
+stopped never holds a message that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import SubscriptionEnded
+from penstock.wire.amqp.content import DeliveryEncoder
+
+if TYPE_CHECKING:
+    from penstock.amqp.channel import Channel
+    from penstock.amqp.unsettled import Holder
+    from penstock.services.session import AnySubscription
+
+BATCH_MESSAGES = 512
+BATCH_BYTES = 512 * 1024
+
+
+class Consumer:
+    """A subscription and the task that empties it. It is the `Source` of its deliveries."""
+
+    __slots__ = ("_channel", "_encoder", "_task", "is_stopped", "subscription", "tag")
+
+    def __init__(self, channel: Channel, tag: str, subscription: AnySubscription) -> None:
+        self._channel = channel
+        self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.wire.frame_max)
+        self._task: asyncio.Task[None] | None = None
+        self.tag = tag
+        self.subscription = subscription
+        self.is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.tag!r} of {self.subscription.queue_name!r}>"
+
+    @property
+    def holder(self) -> AnySubscription:
+        return self.subscription
+
+    def settled(self, count: int) -> None:
+        self._channel.give_room(count)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """No delivery leaves after this; unsettled ones stay the channel's."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
+        self.subscription.cancel()
+        self._channel.session.ended(self.subscription)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        channel = self._channel
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                while not self.is_stopped:
+                    await channel.connection.flow.drained()
+                    await channel.room()
+                    # What `ready` found is kept for us until `try_take`, so nothing waits between.
+                    await self.subscription.ready()
+                    self._deliver()
+            except SubscriptionEnded:
+                if not self.is_stopped:
+                    channel.consumer_ended(self)
+            except Exception as failure:
+                channel.connection.fail_unexpectedly(failure)
+
+    def _deliver(self) -> None:
+        channel, subscription = self._channel, self.subscription
+        limit = 0 if self.is_stopped else max(0, min(BATCH_MESSAGES, channel.free_room))
+        deliveries = subscription.try_take(limit, BATCH_BYTES)
+        if not deliveries:
+            return
+        count = len(deliveries)
+        if subscription.no_ack:
+            tag = channel.unsettled.skip(count)
+        else:
+            tag = channel.unsettled.add(self, [delivery.offset for delivery in deliveries])
+            channel.take_room(count)
+        connection = channel.connection
+        self._encoder.encode(connection.wire.out, deliveries, tag)
+        connection.stats.delivered += count
+        connection.flush()
+
+
+class Fetched:
+    """The `Source` of a message that basic.get took: it counts against no prefetch."""
+
+    __slots__ = ("holder",)
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+
+    def settled(self, count: int) -> None:
+        pass

@@ -1,0 +1,143 @@
+"""`penstock binding`: which exchange hands messages to which queue or exchange."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.completion import queue_names
+from penstock.cli.connection import Json
+from penstock.cli.management import (
+    DEFAULT_HTTP,
+    DEFAULT_VHOST,
+    GUEST,
+    Argument,
+    Http,
+    Management,
+    Password,
+    User,
+    Vhost,
+    pairs,
+)
+from penstock.cli.output import Failure, emit_json, emit_table, say
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Bind queues to exchanges, and see what is bound.",
+)
+
+Source = Annotated[str, typer.Argument(metavar="EXCHANGE")]
+Target = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
+RoutingKey = Annotated[
+    str, typer.Option("--routing-key", "-k", metavar="KEY", help="Of the messages it is for.")
+]
+ToExchange = Annotated[
+    bool, typer.Option("--to-exchange", help="QUEUE is the name of an exchange.")
+]
+
+
+@app.command()
+def add(
+    source: Source,
+    target: Target,
+    routing_key: RoutingKey = "",
+    argument: Argument = None,
+    to_exchange: ToExchange = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Bind a queue, or another exchange, to an exchange.
+
+    \b
+    Examples:
+      penstock binding add logs errors --routing-key '*.error'
+      penstock binding add mail invoices -a x-match=all -a kind=invoice
+      penstock binding add logs archive --to-exchange -k '#'
+    """
+    kind = "e" if to_exchange else "q"
+    body = {"routing_key": routing_key, "arguments": pairs(argument)}
+    Management(http, user, password).post("bindings", vhost, "e", source, kind, target, body=body)
+    say(f"bound {target} to {source}")
+
+
+@app.command("list")
+def list_bindings(
+    queue: Annotated[
+        str | None, typer.Option("--queue", autocompletion=queue_names, help="Only to this queue.")
+    ] = None,
+    exchange: Annotated[
+        str | None, typer.Option("--exchange", help="Only from this exchange.")
+    ] = None,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """List bindings.
+
+    \b
+    Examples:
+      penstock binding list
+      penstock binding list --queue errors
+    """
+    broker = Management(http, user, password)
+    if exchange is not None:
+        rows = broker.get("exchanges", vhost, exchange, "bindings", "source")
+    elif queue is not None:
+        rows = broker.get("queues", vhost, queue, "bindings")
+    else:
+        rows = broker.get("bindings", vhost)
+    if queue is not None:
+        wanted = (queue, "queue")
+        rows = [row for row in rows if (row["destination"], row["destination_type"]) == wanted]
+    if json:
+        emit_json(rows)
+    elif rows:
+        table = [
+            [
+                row["source"],
+                row["routing_key"],
+                row["destination_type"],
+                row["destination"],
+                " ".join(f"{name}={value}" for name, value in row["arguments"].items()),
+            ]
+            for row in rows
+        ]
+        emit_table(("exchange", "routing key", "to", "name", "arguments"), table)
+    else:
+        say("there are no bindings; every queue can be reached by its name all the same")
+
+
+@app.command()
+def remove(
+    source: Source,
+    target: Target,
+    routing_key: RoutingKey = "",
+    argument: Argument = None,
+    to_exchange: ToExchange = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Remove a binding: routing key and arguments as it was added.
+
+    \b
+    Example:
+      penstock binding remove logs errors --routing-key '*.error'
+    """
+    broker = Management(http, user, password)
+    path = ("bindings", vhost, "e", source, "e" if to_exchange else "q", target)
+    arguments = pairs(argument)
+    for row in broker.get(*path):
+        if row["routing_key"] == routing_key and row["arguments"] == arguments:
+            broker.delete(*path, row["properties_key"])
+            say(f"unbound {target} from {source}")
+            return
+    raise Failure(f"{target} is not bound to {source} in this way; see `penstock binding list`")

@@ -1,0 +1,168 @@
+"""`penstock dlq`: dead letters: where they lie, why they died, and sending them back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.completion import queue_names
+from penstock.cli.connection import Json
+from penstock.cli.management import (
+    DEFAULT_HTTP,
+    DEFAULT_VHOST,
+    GUEST,
+    Http,
+    Management,
+    Password,
+    User,
+    Vhost,
+    counted,
+    glimpse,
+)
+from penstock.cli.output import Failure, emit_json, emit_table, say
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="See dead letters and send them back.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
+FromQueue = Annotated[
+    str | None, typer.Option("--from", metavar="QUEUE", help="Only those that died there.")
+]
+Reason = Annotated[
+    str | None,
+    typer.Option(
+        "--reason", metavar="WHY", help="Only rejected, expired, maxlen or delivery_limit."
+    ),
+]
+RoutingKey = Annotated[
+    str | None,
+    typer.Option("--routing-key", "-k", metavar="KEY", help="Only those published with this key."),
+]
+Contains = Annotated[
+    str | None, typer.Option("--contains", metavar="TEXT", help="Only those with this in the body.")
+]
+
+
+@app.command("list")
+def list_places(
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """List the queues that dead letters go to, and from where.
+
+    \b
+    Examples:
+      penstock dlq list
+      penstock dlq list --json | jq '[.[].messages] | add'
+    """
+    rows = Management(http, user, password).get("dead-letters", vhost)
+    if json:
+        emit_json(rows)
+    elif rows:
+        table = [[row["name"], row["messages_ready"], " ".join(row["sources"])] for row in rows]
+        emit_table(("queue", "ready", "dead letters of"), table)
+    else:
+        say("no queue has a place for dead letters; see `penstock queue declare --help`")
+
+
+@app.command()
+def peek(
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 10,
+    source: FromQueue = None,
+    reason: Reason = None,
+    routing_key: RoutingKey = None,
+    contains: Contains = None,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """Show dead letters, where and why they died, and leave them there.
+
+    \b
+    Examples:
+      penstock dlq peek failed
+      penstock dlq peek failed --reason expired --from orders -n 100
+    """
+    wanted = _filter(source, reason, routing_key, contains)
+    broker = Management(http, user, password)
+    letters = broker.get("dead-letters", vhost, name, count=count, **wanted)
+    if json:
+        emit_json(letters)
+    elif letters:
+        table = []
+        for one in letters:
+            death = one["death"]
+            when = datetime.fromtimestamp(death["time_s"]).isoformat(" ")
+            row = [one["offset"], death["queue"], death["reason"], death["count"], when]
+            table.append([*row, glimpse(one, 40)])
+        emit_table(("offset", "died in", "reason", "times", "when", "body"), table)
+    else:
+        say(f"no such dead letters in {name}")
+
+
+@app.command()
+def redrive(
+    name: Name,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="So many at most.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="QUEUE", help="To this queue, not where each died."),
+    ] = None,
+    source: FromQueue = None,
+    reason: Reason = None,
+    routing_key: RoutingKey = None,
+    contains: Contains = None,
+    offset: Annotated[
+        list[int] | None,
+        typer.Option("--offset", metavar="N", help="Only this one, as peek shows it; repeatable."),
+    ] = None,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """Send dead letters back to the queue each died in: all that are ready, or some.
+
+    They go back as they were before they died, and are safe there before they leave here.
+
+    \b
+    Examples:
+      penstock dlq redrive failed
+      penstock dlq redrive failed --reason rejected --contains '"customer": 4711'
+      penstock dlq redrive failed --limit 10 --to orders-retry
+    """
+    body: dict[str, Any] = dict(_filter(source, reason, routing_key, contains))
+    body |= {"limit": limit, "to": to, "offsets": offset}
+    broker = Management(http, user, password)
+    done = broker.post("dead-letters", vhost, name, "redrive", body=body)
+    if json:
+        emit_json(done)
+    say(f"sent {counted(done['moved'], 'message')} back")
+    if done["homeless"]:
+        raise Failure(
+            f"{counted(done['homeless'], 'message')} stayed: the queue they died in is gone; "
+            "--to sends them elsewhere"
+        )
+    if done["refused"]:
+        raise Failure(f"{counted(done['refused'], 'message')} stayed: the queue is full")
+
+
+def _filter(
+    source: str | None, reason: str | None, routing_key: str | None, contains: str | None
+) -> dict[str, str | None]:
+    return {"queue": source, "reason": reason, "routing_key": routing_key, "contains": contains}

@@ -1,0 +1,136 @@
+"""`penstock exchange`: declare, list and delete exchanges."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.connection import Json
+from penstock.cli.management import (
+    DEFAULT_HTTP,
+    DEFAULT_VHOST,
+    GUEST,
+    Argument,
+    Http,
+    Management,
+    Password,
+    User,
+    Vhost,
+    pairs,
+)
+from penstock.cli.output import confirm, emit_json, emit_table, say
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Declare, list and delete exchanges.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="EXCHANGE")]
+
+
+@app.command()
+def declare(
+    name: Name,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            "-t",
+            metavar="TYPE",
+            help="direct, fanout, topic, headers, x-consistent-hash, x-delayed-message, "
+            "x-message-deduplication.",
+        ),
+    ] = "direct",
+    argument: Argument = None,
+    transient: Annotated[
+        bool, typer.Option("--transient", help="Gone when the broker restarts.")
+    ] = False,
+    auto_delete: Annotated[
+        bool, typer.Option("--auto-delete", help="Gone with its last binding.")
+    ] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Only other exchanges publish to it.")
+    ] = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Declare an exchange. One that is there already must be as declared.
+
+    \b
+    Examples:
+      penstock exchange declare logs --type topic
+      penstock exchange declare later --type x-delayed-message -a x-delayed-type=direct
+      penstock exchange declare mail -a alternate-exchange=unroutable
+    """
+    body = {
+        "type": kind,
+        "durable": not transient,
+        "auto_delete": auto_delete,
+        "internal": internal,
+        "arguments": pairs(argument),
+    }
+    Management(http, user, password).put("exchanges", vhost, name, body=body)
+    say(f"declared {name}")
+
+
+@app.command("list")
+def list_exchanges(
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """List exchanges.
+
+    \b
+    Example:
+      penstock exchange list
+    """
+    rows = Management(http, user, password).get("exchanges", vhost)
+    if json:
+        emit_json(rows)
+        return
+    table = [
+        [
+            row["name"] or "(default)",
+            row["type"],
+            " ".join(
+                [
+                    *(["internal"] if row["internal"] else []),
+                    *([] if row["durable"] else ["transient"]),
+                    *(["auto-delete"] if row["auto_delete"] else []),
+                    *(f"{name}={value}" for name, value in row["arguments"].items()),
+                ]
+            ),
+        ]
+        for row in rows
+    ]
+    emit_table(("exchange", "type", "features"), table)
+
+
+@app.command()
+def delete(
+    name: Name,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Only without bindings.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Delete an exchange and its bindings.
+
+    \b
+    Example:
+      penstock exchange delete logs --yes
+    """
+    confirm(f"Delete {name} with its bindings?", yes)
+    query = {"if-unused": "true"} if if_unused else None
+    Management(http, user, password).call("DELETE", ("exchanges", vhost, name), query=query)
+    say(f"deleted {name}")

@@ -1,0 +1,117 @@
+"""`penstock policy`: settings for every queue and exchange whose name fits a pattern."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.connection import Json
+from penstock.cli.management import (
+    DEFAULT_HTTP,
+    DEFAULT_VHOST,
+    GUEST,
+    Http,
+    Management,
+    Password,
+    User,
+    Vhost,
+    pairs,
+)
+from penstock.cli.output import confirm, emit_json, emit_table, say
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Set, list and delete policies.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="POLICY")]
+
+
+@app.command("set")
+def put(
+    name: Name,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Of names it holds for.")],
+    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What holds.")],
+    priority: Annotated[
+        int, typer.Option("--priority", metavar="N", help="The highest that fits holds, alone.")
+    ] = 0,
+    apply_to: Annotated[
+        str, typer.Option("--apply-to", metavar="WHAT", help="all, queues or exchanges.")
+    ] = "all",
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Set a policy. It holds at once, for what is there and what will be.
+
+    \b
+    Examples:
+      penstock policy set short '^tmp[.]' message-ttl=60000 max-length=1000
+      penstock policy set rescue '^orders' dead-letter-exchange=graveyard delivery-limit=5
+      penstock policy set spare '^mail$' alternate-exchange=unroutable --apply-to exchanges
+    """
+    body = {
+        "pattern": pattern,
+        "definition": pairs(settings, "NAME=VALUE"),
+        "priority": priority,
+        "apply-to": apply_to,
+    }
+    Management(http, user, password).put("policies", vhost, name, body=body)
+    say(f"set {name}")
+
+
+@app.command("list")
+def list_policies(
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """List policies, the strongest first.
+
+    \b
+    Example:
+      penstock policy list
+    """
+    rows = Management(http, user, password).get("policies", vhost)
+    if json:
+        emit_json(rows)
+    elif rows:
+        table = [
+            [
+                row["name"],
+                row["pattern"],
+                row["apply-to"],
+                row["priority"],
+                " ".join(f"{name}={value}" for name, value in row["definition"].items()),
+            ]
+            for row in rows
+        ]
+        emit_table(("policy", "pattern", "applies to", "priority", "settings"), table)
+    else:
+        say("there are no policies")
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Delete a policy; what it held for is at once as declared.
+
+    \b
+    Example:
+      penstock policy delete short --yes
+    """
+    confirm(f"Delete the policy {name}?", yes)
+    Management(http, user, password).delete("policies", vhost, name)
+    say(f"deleted {name}")

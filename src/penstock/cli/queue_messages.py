@@ -1,0 +1,187 @@
+"""`penstock queue peek|get|publish`: the messages of a queue, looked at, taken out and put in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.completion import queue_names
+from penstock.cli.connection import Json
+from penstock.cli.management import (
+    DEFAULT_HTTP,
+    DEFAULT_VHOST,
+    GUEST,
+    Http,
+    Management,
+    Password,
+    User,
+    Vhost,
+    counted,
+    glimpse,
+    pairs,
+    payload_fields,
+    payload_of,
+)
+from penstock.cli.output import Failure, emit_json, emit_table, say
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
+
+
+def peek(
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 10,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, metavar="N", help="Begin there in its log.")
+    ] = None,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """Show messages of a queue and leave them there, uncounted and in their place.
+
+    \b
+    Examples:
+      penstock queue peek jobs
+      penstock queue peek jobs -n 100 --json | jq -r '.[].payload'
+    """
+    broker = Management(http, user, password)
+    messages = broker.get("queues", vhost, name, "messages", count=count, offset=offset)
+    if json:
+        emit_json(messages)
+    elif messages:
+        emit_table(
+            ("offset", "state", "routing key", "bytes", "body"),
+            [
+                [
+                    one["offset"],
+                    one["state"],
+                    one["routing_key"],
+                    one["payload_bytes"],
+                    glimpse(one),
+                ]
+                for one in messages
+            ],
+        )
+    else:
+        say(f"nothing waits in {name}")
+
+
+def get(
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 1,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="Put them back, counted as returned.")
+    ] = False,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Reject them: to the dead letters, if there are any.")
+    ] = False,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+    json: Json = False,
+) -> None:
+    """Take messages out of a queue and print their bodies, one a line.
+
+    \b
+    Examples:
+      penstock queue get jobs
+      penstock queue get jobs -n 10 --json
+      penstock queue get jobs --reject
+    """
+    if requeue and reject:
+        raise typer.BadParameter("either --requeue or --reject")
+    mode = "ack_requeue_true" if requeue else "ack_requeue_false"
+    body = {"count": count, "ackmode": "reject_requeue_false" if reject else mode}
+    messages = Management(http, user, password).post("queues", vhost, name, "get", body=body)
+    if json:
+        emit_json(messages)
+        return
+    for message in messages:
+        sys.stdout.buffer.write(payload_of(message) + b"\n")
+    sys.stdout.buffer.flush()
+    if not messages:
+        say(f"nothing waits in {name}")
+
+
+def publish(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", autocompletion=queue_names)
+    ] = None,
+    message: Annotated[
+        list[str] | None,
+        typer.Option("--message", "-m", metavar="TEXT", help="A message; repeat for several."),
+    ] = None,
+    exchange: Annotated[
+        str | None, typer.Option("--exchange", "-e", help="To this exchange, not to a queue.")
+    ] = None,
+    routing_key: Annotated[
+        str, typer.Option("--routing-key", "-k", metavar="KEY", help="With this routing key.")
+    ] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeat for several."),
+    ] = None,
+    prop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", "-p", metavar="NAME=VALUE", help="content_type, priority, expiration ..."
+        ),
+    ] = None,
+    vhost: Vhost = DEFAULT_VHOST,
+    http: Http = DEFAULT_HTTP,
+    user: User = GUEST,
+    password: Password = GUEST,
+) -> None:
+    """Publish messages, and wait until each is safe: from -m, or a line each from standard input.
+
+    \b
+    Examples:
+      penstock queue publish jobs -m 'resize 4711'
+      penstock queue publish jobs -m urgent --property priority=9 --header attempt=1
+      penstock queue publish --exchange logs --routing-key app.error -m 'disk full'
+      cat jobs.txt | penstock queue publish jobs
+    """
+    if (queue is None) == (exchange is None):
+        raise typer.BadParameter("say one of them: a queue, or --exchange")
+    target, key = (exchange or "", routing_key) if queue is None else ("amq.default", queue)
+    properties = _properties(prop, header)
+    broker = Management(http, user, password)
+    if queue is not None:
+        broker.get("queues", vhost, queue)
+    sent = unrouted = refused = 0
+    for body in _bodies(message):
+        fields = {"routing_key": key, "properties": properties, **payload_fields(body)}
+        answer = broker.post("exchanges", vhost, target, "publish", body=fields)
+        sent += 1
+        unrouted += not answer["routed"]
+        refused += answer["refused"]
+    if unrouted:
+        raise Failure(f"no queue took {counted(unrouted, 'message')} of {sent}; see `binding list`")
+    if refused:
+        raise Failure(f"{counted(refused, 'message')} of {sent} refused: the queue is full")
+    say(f"published {counted(sent, 'message')}")
+
+
+def _bodies(messages: list[str] | None) -> Iterator[bytes]:
+    if messages is not None:
+        for text in messages:
+            yield text.encode("utf-8", "surrogateescape")
+        return
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _properties(given: list[str] | None, headers: list[str] | None) -> dict[str, Any]:
+    properties = pairs(given, "--property")
+    for name in properties:
+        if name not in ("priority", "delivery_mode", "timestamp"):  # the others are texts
+            properties[name] = str(properties[name])
+    if headers:
+        properties["headers"] = pairs(headers, "--header")
+    return properties
