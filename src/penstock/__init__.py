@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from penstock import aio, testing
     from penstock.client.errors import (
         AlreadyExists,
         Closed,
@@ -83,9 +84,11 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "Unavailable",
+    "aio",
     "connect",
     "open",
     "partition_of_key",
+    "testing",
 ]
 
 _HOMES = {
@@ -105,6 +108,7 @@ _HOMES = {
         "TopicPartition",
     ),
 }
+_MODULES = ("aio", "testing")
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
@@ -114,6 +118,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"penstock.{name}")
     module = import_module(_MODULE_OF.get(name, "penstock.client.errors"))
     found: object = getattr(module, name)
     globals()[name] = found

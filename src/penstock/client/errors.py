@@ -14,7 +14,8 @@
     ├── Conflict            the state of things does not allow it: a group with members, ...
     ├── OffsetLost          the offset is not in the log (any more)
     ├── Fenced              somebody newer with the same name has taken over
-    └── TransactionAborted  the transaction was given up; nothing of it counts
+    ├── TransactionAborted  the transaction was given up; nothing of it counts
+    └── RequestFailed       whoever was asked answered with an error
 
 `DataDirectoryInUse`, `DataDirectoryDamaged` and `ConfigurationError` of `penstock.errors` belong to
 the tree too: `open` raises them.
@@ -50,6 +51,7 @@ __all__ = [
     "OffsetLost",
     "PenstockError",
     "QueueFull",
+    "RequestFailed",
     "TimedOut",
     "TransactionAborted",
     "Unavailable",
@@ -114,6 +116,10 @@ class TransactionAborted(PenstockError):
     """The transaction was given up: nothing of it counts. Begin another one."""
 
 
+class RequestFailed(PenstockError):
+    """Whoever was asked could not answer; the text is their error."""
+
+
 _BY_BROKER_ERROR: dict[type[BrokerError], type[PenstockError]] = {
     errors.BrokerError: Unavailable,
     errors.InvalidRequest: InvalidArgument,
@@ -163,6 +169,12 @@ _BY_BROKER_ERROR: dict[type[BrokerError], type[PenstockError]] = {
     errors.TransactionalIdNotFound: NotFound,
     errors.TransactionAbortable: TransactionAborted,
     errors.AccessDenied: Denied,
+    errors.NotFound: NotFound,
+    errors.PreconditionFailed: Conflict,
+    errors.ResourceLocked: Conflict,
+    errors.AccessRefused: Denied,
+    errors.NotAllowed: Denied,
+    errors.LoginRefused: Denied,
 }
 
 

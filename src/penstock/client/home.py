@@ -20,6 +20,7 @@ from penstock.client.message import Moment, moment_ms
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner
 from penstock.client.progress import Chunk
+from penstock.client.queue_home import QueueHome
 from penstock.client.receipts import WrittenBatch
 from penstock.client.views import ClusterInfo, GroupInfo, TopicInfo
 from penstock.model.ids import TopicPartition
@@ -175,6 +176,12 @@ class Home(Protocol):
 
     async def read(self, place: TopicPartition, offset: int) -> tuple[Sequence[Chunk], int]:
         """Some of what is committed in a partition, from `offset` on, and where that ends."""
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> QueueHome:
+        """Its queues and exchanges; `NotSupported` where there are none."""
 
     # --- transactions -----------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from penstock.client.errors import (
 from penstock.client.home import Start, StreamOptions, WhenWritten
 from penstock.client.local_admin import LocalAdmin
 from penstock.client.local_loop import LoopThread
+from penstock.client.local_queues import LocalQueues
 from penstock.client.local_stream import LocalStream, find_offset, read_chunk
 from penstock.client.local_transaction import Coordination, LocalTransaction, LocalTransactions
 from penstock.client.local_writer import LocalWriter
@@ -51,11 +52,16 @@ _FINISH_SECONDS = 30.0
 
 
 def broker_config(
-    path: str | Path | None, kafka: str | None, http: str | None, options: Mapping[str, Any]
+    path: str | Path | None,
+    kafka: str | None,
+    http: str | None,
+    options: Mapping[str, Any],
+    *,
+    amqp: str | None = None,
 ) -> BrokerConfig:
     """The broker's configuration from keyword arguments: `num_partitions=1` is num.partitions."""
     flags: dict[str, Any] = {name.replace("_", "."): value for name, value in options.items()}
-    flags |= {"kafka": kafka or "off", "http": http or "off", "amqp": "off"}
+    flags |= {"kafka": kafka or "off", "http": http or "off", "amqp": amqp or "off"}
     flags |= {"memory": True} if path is None else {"data": path}
     return BrokerConfig.load(flags=flags, environ={})
 
@@ -101,6 +107,7 @@ class LocalHome:
                 services.transactions, partitions, services.groups, services.clock, self._writer
             )
         )
+        self._queues = LocalQueues(self._thread.loop, self.broker.messaging, services.clock)
         self._admin = LocalAdmin(
             topics, partitions, services.groups, services.configs, config.node_id
         )
@@ -116,6 +123,11 @@ class LocalHome:
     def _topics_changed(self) -> None:
         for stream in self._streams:
             stream.beat_soon()
+
+    def wake_streams(self) -> None:
+        """Somebody moved the clock: what was set aside may be due."""
+        for stream in self._streams:
+            stream.wake()
 
     async def _topic_deleted(self, topic: Topic) -> None:
         for stream in self._streams:
@@ -208,6 +220,13 @@ class LocalHome:
             chunk = await read_chunk(replica, place, offset, _READ_BYTES, read_committed=True)
         return ([] if chunk is None else [chunk]), end
 
+    # --- queues -----------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> LocalQueues:
+        self._check()
+        return self._queues
+
     # --- transactions -----------------------------------------------------------------------------
 
     async def begin(self, transactional_id: str, timeout: float) -> LocalTransaction:
@@ -294,6 +313,7 @@ class LocalHome:
     async def _close(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._writer.finish(), _FINISH_SECONDS)
+            await asyncio.wait_for(self._queues.close_queues(), _FINISH_SECONDS)
         for stream in list(self._streams):
             await stream.close()
         if self._fatal is None:

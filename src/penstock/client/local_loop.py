@@ -40,9 +40,7 @@ class LoopThread:
         if not self._thread.is_alive():
             raise Closed("it is closed")
         if threading.current_thread() is self._thread:
-            raise RuntimeError(
-                "a blocking call inside a delivery callback would wait for ever"
-            )
+            raise RuntimeError("a blocking call inside a delivery callback would wait for ever")
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Do `work` on the loop and wait for it in this thread."""

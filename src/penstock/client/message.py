@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from penstock.client.amqp_headers import visible_headers
 from penstock.client.errors import InvalidArgument
 from penstock.client.properties import (
     HeaderValue,
@@ -172,7 +173,7 @@ class Message:
     @property
     def headers(self) -> dict[str, str]:
         """The user's headers as text. `raw_headers` has every pair, in bytes."""
-        return read_headers(self.raw_headers)
+        return read_headers(visible_headers(self.raw_headers))
 
     # --- properties -------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class Message:
     def properties(self) -> Properties:
         """What the headers say about the message, in milliseconds and text."""
         if self._properties is None:
-            self._properties = read_properties(self.raw_headers)
+            self._properties = read_properties(visible_headers(self.raw_headers))
         return self._properties
 
     @property

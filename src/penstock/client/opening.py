@@ -29,6 +29,11 @@ class LocalClient(Client):
         return self._home.addresses["kafka"]
 
     @property
+    def amqp(self) -> str | None:
+        """Where AMQP clients can connect, None when that door is closed."""
+        return self._home.addresses["amqp"]
+
+    @property
     def http(self) -> str | None:
         """Where health, metrics and the JSON API are, None when that door is closed."""
         return self._home.addresses["http"]
@@ -38,6 +43,7 @@ def open(
     path: str | Path | None = None,
     *,
     kafka: str | None = None,
+    amqp: str | None = None,
     http: str | None = None,
     serializer: Serializer | str | None = None,
     partitioner: Partitioner | PartitionFunction | str = "sticky",
@@ -50,8 +56,8 @@ def open(
 ) -> LocalClient:
     """Open a broker inside this process: durable in a directory, or in memory with None.
 
-    `kafka="127.0.0.1:0"` and `http=...` open doors for others. Every option of the broker can be
-    given by name, with underscores: `num_partitions=1`, `durability="os"`.
+    `kafka="127.0.0.1:0"`, `amqp=...` and `http=...` open doors for others. Every option of the
+    broker can be given by name, with underscores: `num_partitions=1`, `durability="os"`.
 
     >>> import penstock
     >>> with penstock.open(None, num_partitions=1) as mq:
@@ -60,7 +66,9 @@ def open(
     """
     from penstock.client.local import LocalHome, broker_config
 
-    home = LocalHome(broker_config(path, kafka, http, options), find_partitioner(partitioner))
+    home = LocalHome(
+        broker_config(path, kafka, http, options, amqp=amqp), find_partitioner(partitioner)
+    )
     publishing = PublishOptions(
         serializer, backpressure, max_pending_messages, max_pending_bytes, deduplication_window
     )
@@ -70,6 +78,9 @@ def open(
 def connect(
     servers: str | Sequence[str] = "127.0.0.1:9092",
     *,
+    amqp: str | None = None,
+    http: str | None = None,
+    vhost: str = "/",
     tls: bool = False,
     ca: str | Path | None = None,
     certificate: str | Path | None = None,
@@ -92,6 +103,9 @@ def connect(
     client_id: str = "penstock",
 ) -> Client:
     """Connect to a broker: Penstock, Apache Kafka or another that speaks Kafka's protocol.
+
+    Streams go through Kafka's protocol, queues through AMQP (`amqp`, by default port 5672 of the
+    first server), and what AMQP cannot ask through HTTP (`http`, port 8080).
 
     `ca`, `certificate` and `private_key` are PEM files; naming one turns TLS on. `username` and
     `password` log in by SASL (PLAIN unless said otherwise). `timeout` is how long a call waits for
@@ -120,7 +134,18 @@ def connect(
     )
     names = servers if isinstance(servers, str) else ",".join(servers)
     home = RemoteHome(
-        RemoteSettings(names, client_id, security, timeout, linger, compression, settings or {}),
+        RemoteSettings(
+            names,
+            client_id,
+            security,
+            timeout,
+            linger,
+            compression,
+            settings or {},
+            amqp,
+            http,
+            vhost,
+        ),
         find_partitioner(partitioner),
     )
     publishing = PublishOptions(

@@ -20,6 +20,7 @@ from penstock.client.home import LATEST, Start, StreamOptions, WhenWritten
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner
 from penstock.client.progress import Chunk
+from penstock.client.queue_home import QueueHome
 from penstock.client.remote_admin import RemoteAdmin
 from penstock.client.remote_errors import kafka_errors
 from penstock.client.remote_reader import RemoteReader
@@ -32,6 +33,8 @@ from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from penstock.client.remote_queues import RemoteQueues
 
 T = TypeVar("T")
 
@@ -54,6 +57,7 @@ class RemoteHome:
         self._writer: RemoteWriter | None = None
         self._admin: RemoteAdmin | None = None
         self._streams: list[RemoteStream] = []
+        self._queues: RemoteQueues | None = None
         self._reader = RemoteReader(settings)
         self._transactions = RemoteTransactions(settings, self._choose)
 
@@ -139,6 +143,18 @@ class RemoteHome:
         end = self._find_offsets({place: LATEST}, True)[place]
         return (self._reader.read(place, offset, end) if offset < end else []), end
 
+    # --- queues -----------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> QueueHome:
+        self._check()
+        with self._lock:
+            if self._queues is None:
+                from penstock.client.remote_queues import RemoteQueues
+
+                self._queues = RemoteQueues(self._settings.queues())
+            return self._queues
+
     # --- transactions -----------------------------------------------------------------------------
 
     async def begin(self, transactional_id: str, timeout: float) -> RemoteTransaction:
@@ -213,6 +229,8 @@ class RemoteHome:
         with self._lock:
             if self._is_closed:
                 return
+            if self._queues is not None:
+                self._queues.close()
             if self._writer is not None:
                 self._writer.close(self._settings.timeout)
             self._is_closed = True

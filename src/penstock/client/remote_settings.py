@@ -6,9 +6,13 @@ import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client.errors import InvalidArgument
+from penstock.client.features import parse_servers
+
+if TYPE_CHECKING:
+    from penstock.client.remote_queues import AmqpSettings
 
 _log = logging.getLogger("penstock.librdkafka")
 
@@ -16,6 +20,8 @@ _log = logging.getLogger("penstock.librdkafka")
 def _note_error(error: Any) -> None:
     _log.info("%s", error)
 
+
+_AMQP_PORT, _HTTP_PORT = 5672, 8080
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
@@ -95,6 +101,25 @@ class RemoteSettings(NamedTuple):
     linger: float
     compression: str
     more: Mapping[str, Any]
+    amqp: str | None = None
+    http: str | None = None
+    vhost: str = "/"
+
+    def queues(self) -> AmqpSettings:
+        """Where queues are: by default at the first server's host, at the usual ports."""
+        from penstock.client.remote_queues import AmqpSettings
+
+        host = parse_servers(self.servers)[0][0]
+        security = self.security
+        return AmqpSettings(
+            (host, _AMQP_PORT) if self.amqp is None else parse_servers(self.amqp)[0],
+            (host, _HTTP_PORT) if self.http is None else parse_servers(self.http)[0],
+            security.username or "guest",
+            security.password or "guest",
+            self.vhost,
+            security.context(),
+            self.timeout,
+        )
 
     def common(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ from penstock.client.home import EARLIEST, Home, Start
 from penstock.client.message import Message, Receipt
 from penstock.client.outgoing import NO_WISHES, Wishes
 from penstock.client.pursuit import check_options
+from penstock.client.queue_calls import QueueCalls
 from penstock.client.receipts import Receipts, WrittenBatch
 from penstock.client.sender import Callback, PublishOptions, Sender, call_back
 from penstock.client.serializer import Serializer
@@ -25,8 +26,8 @@ from penstock.client.wishes import PublishWishes
 from penstock.model.ids import TopicPartition
 
 
-class Client:
-    """A queue: publish, subscribe, read, transactions, administration.
+class Client(QueueCalls):
+    """A broker: publish, subscribe, read, queues, transactions, administration.
 
     Any number of threads may use one client. Close it, or use it in a `with` block.
     """
@@ -36,6 +37,7 @@ class Client:
         self._sender = Sender(home, options)
         self._client_id = client_id
         self.admin = Admin(home)
+        self._open_queues()
 
     def __repr__(self) -> str:
         return f"<Client {self._home!r}>"
@@ -267,7 +269,9 @@ class Client:
         return self._home.is_closed
 
     def close(self) -> None:
-        """Wait for what is on its way, and stop. A second call does nothing."""
+        """Stop the workers, wait for what is on its way, and stop. A second call does nothing."""
+        if not self._home.is_closed:
+            self._close_queues()
         self._home.close()
 
     def __enter__(self) -> Self:

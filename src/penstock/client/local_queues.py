@@ -1,0 +1,407 @@
+"""Queues and exchanges of the home in this process: the broker's services are called directly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from penstock.client.amqp_mapping import message_of
+from penstock.client.burst import Burst
+from penstock.client.errors import (
+    Closed,
+    NotFound,
+    NotSupported,
+    QueueFull,
+    in_our_words,
+    of_broker_error,
+)
+from penstock.client.message import Message, Receipt
+from penstock.client.queue_home import (
+    DELAY_EXCHANGE,
+    Arguments,
+    Posted,
+    QueueConsumer,
+    QueueOptions,
+    QueueStats,
+    Redriven,
+    Taken,
+)
+from penstock.errors import BrokerError, SubscriptionEnded
+from penstock.model.queue_record import Message as AmqpMessage
+from penstock.model.queue_record import StoredMessage
+from penstock.runtime.clock import Clock
+from penstock.services import redrive
+from penstock.services.browsing import browse
+from penstock.services.fetching import Fetched
+from penstock.services.messaging import Messaging
+from penstock.services.publishing import Publication
+from penstock.services.queue import Queue
+from penstock.services.session import OwnersSession
+from penstock.services.subscription import Delivery, Subscription
+
+_TAKE_BYTES = 4 * 1024 * 1024
+_FINISH_SECONDS = 10.0
+_tags = itertools.count(1)
+
+
+class LocalQueues:
+    """The queues of the default virtual host. Everything but `post` is on the broker's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, messaging: Messaging, clock: Clock) -> None:
+        self._loop = loop
+        self._messaging = messaging
+        self._clock = clock
+        self._session = OwnersSession.of(messaging)
+        self._burst: Burst[Posted] = Burst(loop, self._publish)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._consumers: set[LocalConsumer] = set()
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def post(self, posted: Posted) -> None:
+        self._burst.put(posted)
+
+    def _publish(self, burst: Sequence[Posted]) -> None:
+        allowed: list[Posted] = []
+        for posted in burst:
+            try:
+                self._session.check_publish(posted.exchange)
+            except BrokerError as refusal:
+                posted.settle(None, of_broker_error(refusal))
+            else:
+                allowed.append(posted)
+        if not allowed:
+            return
+        messages = [AmqpMessage(p.exchange, p.routing_key, p.properties, p.body) for p in allowed]
+        try:
+            publication = self._session.publish(messages)
+        except BrokerError as failure:
+            for posted in allowed:
+                posted.settle(None, of_broker_error(failure))
+            return
+        self._spawn(self._settle(publication, allowed))
+
+    async def _settle(self, publication: Publication, posted: Sequence[Posted]) -> None:
+        try:
+            refused = set(await publication.settled())
+        except BrokerError as failure:
+            for each in posted:
+                each.settle(None, of_broker_error(failure))
+            return
+        unrouted = set(publication.unrouted)
+        for index, each in enumerate(posted):
+            if index in unrouted:
+                each.settle(None, unroutable(each))
+            elif index in refused:
+                each.settle(None, QueueFull(f"queue {each.routing_key!r} is full"))
+            else:
+                each.settle(Receipt(each.routing_key, 0, -1, self._clock.now_ms()), None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Return when everything that was posted has been settled."""
+        while self._burst or self._tasks:
+            if self._tasks:
+                await asyncio.wait(set(self._tasks))
+            else:
+                await asyncio.sleep(0)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    async def declare_queue(self, name: str, options: QueueOptions) -> str:
+        with in_our_words():
+            target = options.dead_letter_queue(name)
+            if target is not None and target not in self._session.vhost.queues:
+                await self._session.declare_queue(target, durable=options.durable)
+            info = await self._session.declare_queue(
+                name,
+                durable=options.durable,
+                exclusive=options.exclusive,
+                auto_delete=options.auto_delete,
+                arguments=options.as_arguments(name),
+            )
+        return info.name
+
+    async def queue_exists(self, name: str) -> bool:
+        return name in self._session.vhost.queues
+
+    async def delete_queue(self, name: str) -> int:
+        with in_our_words():
+            return await self._session.delete_queue(name)
+
+    async def purge_queue(self, name: str) -> int:
+        with in_our_words():
+            return await self._session.purge_queue(name)
+
+    async def queue_names(self) -> list[str]:
+        return sorted(self._session.vhost.queues)
+
+    def _queue(self, name: str) -> Queue:
+        with in_our_words():
+            return self._session.readable(name)
+
+    async def queue_stats(self, name: str) -> QueueStats:
+        queue = self._queue(name)
+        with in_our_words():
+            live = await queue.wake()
+        machine = live.machine
+        oldest: float | None = None
+        if machine.unsettled:
+            entry = await live.log.entry_or_wait(machine.state.place_of(machine.state.floor))
+            if isinstance(entry, StoredMessage):
+                oldest = max(0.0, (self._clock.now_ms() - entry.timestamp_ms) / 1000)
+        return QueueStats(
+            name,
+            machine.ready,
+            queue.consumer_count,
+            machine.delivered,
+            machine.held,
+            oldest,
+            live.log.replica.log.size_bytes,
+        )
+
+    async def peek(self, name: str, count: int) -> list[Message]:
+        queue = self._queue(name)
+        found: list[Message] = []
+        with in_our_words():
+            async for seen in browse(await queue.wake()):
+                if len(found) >= count:
+                    break
+                message = message_of(name, seen.offset, seen.properties, seen.body)
+                if seen.timestamp_ms is not None:
+                    message.timestamp_ms = seen.timestamp_ms
+                found.append(message)
+        return found
+
+    async def redrive(
+        self, name: str, source: str | None, to: str | None, limit: int | None
+    ) -> Redriven:
+        wanted = redrive.Filter(queue=source)
+        with in_our_words():
+            done = await redrive.redrive(
+                self._session.vhost, self._queue(name), wanted, limit=limit, to=to
+            )
+        return Redriven(done.moved, done.homeless, done.refused)
+
+    # --- consuming --------------------------------------------------------------------------------
+
+    async def consumer(
+        self, name: str, prefetch: int, *, exclusive: bool, priority: int
+    ) -> LocalConsumer:
+        with in_our_words():
+            found = await self._session.subscribe(
+                name,
+                tag=f"in-process-{next(_tags)}",
+                exclusive=exclusive,
+                prefetch=prefetch,
+                arguments={"x-priority": priority},
+            )
+        if not isinstance(found, Subscription):
+            raise NotSupported(f"{name!r} is a stream: read it with subscribe()")
+        consumer = LocalConsumer(self._loop, found, self._forget, self.finish)
+        self._consumers.add(consumer)
+        return consumer
+
+    def _forget(self, consumer: LocalConsumer) -> None:
+        self._consumers.discard(consumer)
+        self._session.ended(consumer.subscription)
+
+    async def get(self, name: str) -> tuple[Taken, QueueConsumer] | None:
+        with in_our_words():
+            got = await self._session.get(name)
+        if got is None:
+            return None
+        delivery, _, holder = got
+        return _taken(delivery), LocalHolder(self._loop, holder)
+
+    # --- exchanges --------------------------------------------------------------------------------
+
+    async def declare_exchange(
+        self, name: str, kind: str, *, durable: bool, auto_delete: bool, arguments: Arguments
+    ) -> None:
+        with in_our_words():
+            await self._session.declare_exchange(
+                name, kind, durable=durable, auto_delete=auto_delete, arguments=arguments
+            )
+
+    async def delete_exchange(self, name: str) -> None:
+        with in_our_words():
+            await self._session.delete_exchange(name)
+
+    async def exchange_names(self) -> list[str]:
+        names = [exchange.name for exchange in self._session.vhost.exchanges]
+        return sorted(
+            name for name in names if not name.startswith(("amq.", DELAY_EXCHANGE)) and name
+        )
+
+    async def bind(self, queue: str, exchange: str, routing_key: str, arguments: Arguments) -> None:
+        with in_our_words():
+            await self._session.bind_queue(queue, exchange, routing_key, arguments)
+
+    async def unbind(
+        self, queue: str, exchange: str, routing_key: str, arguments: Arguments
+    ) -> None:
+        with in_our_words():
+            await self._session.unbind_queue(queue, exchange, routing_key, arguments)
+
+    async def close_queues(self) -> None:
+        await self.finish()
+        for consumer in list(self._consumers):
+            await consumer.close()
+        await self._session.close()
+
+
+def unroutable(posted: Posted) -> NotFound:
+    """What to say of a message that no queue took."""
+    if not posted.exchange:
+        return NotFound(f"there is no queue {posted.routing_key!r}")
+    return NotFound(f"no queue is bound to exchange {posted.exchange!r} for {posted.routing_key!r}")
+
+
+def _taken(delivery: Delivery) -> Taken:
+    return Taken(
+        delivery.offset,
+        delivery.delivery_count,
+        delivery.exchange,
+        delivery.routing_key,
+        delivery.properties,
+        bytes(delivery.body),
+    )
+
+
+class LocalConsumer:
+    """A consumer of one queue."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        subscription: Subscription,
+        forget: Callable[[LocalConsumer], None],
+        finish: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.subscription = subscription
+        self._finish = finish
+        self._loop = loop
+        self._forget = forget
+        self._held: set[int] = set()
+        self._is_closed = False
+        self._waiting: asyncio.Task[None] | None = None
+        self._settlements: Burst[tuple[str, int]] = Burst(loop, self._settle)
+
+    async def take(self, timeout: float, max_messages: int) -> Sequence[Taken]:
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        deadline = self._loop.time() + timeout
+        while True:
+            left = deadline - self._loop.time()
+            try:
+                self._waiting = self._loop.create_task(self.subscription.ready())
+                done, _ = await asyncio.wait({self._waiting}, timeout=max(0.0, left))
+                if not done:
+                    self._waiting.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, SubscriptionEnded):
+                        await self._waiting
+                elif self._waiting.cancelled():
+                    return ()
+                else:
+                    self._waiting.result()
+            except SubscriptionEnded:
+                self._is_closed = True
+                raise Closed("the queue was deleted, or the consumer closed") from None
+            except BrokerError as failure:
+                raise of_broker_error(failure) from failure
+            taken = self.subscription.try_take(max_messages, _TAKE_BYTES)
+            if taken or left <= 0:
+                self._held.update(delivery.offset for delivery in taken)
+                return [_taken(delivery) for delivery in taken]
+
+    # --- settling, from any thread ----------------------------------------------------------------
+
+    def ack(self, token: int) -> None:
+        self._settlements.put(("ack", token))
+
+    def requeue(self, token: int) -> None:
+        self._settlements.put(("requeue", token))
+
+    def reject(self, token: int) -> None:
+        self._settlements.put(("reject", token))
+
+    def renew(self, token: int) -> None:
+        self._settlements.put(("renew", token))
+
+    def _settle(self, burst: Sequence[tuple[str, int]]) -> None:
+        groups: dict[str, list[int]] = {}
+        for verb, token in burst:
+            if token in self._held:
+                groups.setdefault(verb, []).append(token)
+                if verb != "renew":
+                    self._held.discard(token)
+        for verb, tokens in groups.items():
+            getattr(self.subscription, verb)(sorted(tokens))
+
+    def wake(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop_waiting)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def close_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and all else with it
+            asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+
+    async def close(self) -> None:
+        if self._is_closed and not self._held:
+            self._forget(self)
+            return
+        self._is_closed = True
+        # Copies that are on their way decide what becomes of their originals; and settlements that
+        # were put a moment ago come first.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._finish(), _FINISH_SECONDS)
+        await asyncio.sleep(0)
+        self.subscription.cancel()
+        held, self._held = sorted(self._held), set()
+        if held:
+            self.subscription.requeue(held)
+        self._forget(self)
+
+
+class LocalHolder:
+    """Holds the one message that `get` took."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, holder: Fetched) -> None:
+        self._loop = loop
+        self._holder = holder
+
+    async def take(self, timeout: float, max_messages: int) -> Sequence[Taken]:
+        return ()
+
+    def ack(self, token: int) -> None:
+        self._loop.call_soon_threadsafe(self._holder.ack, [token])
+
+    def requeue(self, token: int) -> None:
+        self._loop.call_soon_threadsafe(self._holder.requeue, [token])
+
+    def reject(self, token: int) -> None:
+        self._loop.call_soon_threadsafe(self._holder.reject, [token])
+
+    def renew(self, token: int) -> None:
+        """What `get` took is held until it is settled."""
+
+    def wake(self) -> None:
+        """Nobody waits here."""
+
+    async def close(self) -> None:
+        """There is nothing to leave."""
+
+    def close_soon(self) -> None:
+        """There is nothing to leave."""
