@@ -328,19 +328,6 @@ class Broker:
         await self.store.close()
         await self.catalogue.close()
 
-    async def abandon(self) -> None:
-        """Stop after a fatal failure: let go of everything, and write nothing more.
-
-        Only a broker that is a guest in a process needs this; the next start recovers.
-        """
-        self.is_ready = False
-        for door in (self.http, self.amqp, self.kafka):
-            if door is not None:
-                await door.close()
-        await self.supervisor.close()
-        await self.store.close(clean=False)
-        await self.catalogue.close()
-
 
 def end_process(failure: BaseException) -> None:
     """End this process as a crash would: nothing more is written."""

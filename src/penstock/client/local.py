@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 _READ_BYTES = 1024 * 1024
 _FINISH_SECONDS = 30.0
+_ABANDON_SECONDS = 1.0
 
 
 def broker_config(
@@ -319,7 +320,21 @@ class LocalHome:
         if self._fatal is None:
             await self.broker.close()
         else:
-            await self.broker.abandon()
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """After a fatal failure: let go of everything. What is written now counts for nothing, for
+        the broker is not closed cleanly and the next start recovers."""
+        broker = self.broker
+        services = broker.services
+        parts = (broker.http, broker.amqp, broker.kafka, broker.supervisor, broker.messaging)
+        more = (services.share_partitions, services.transactions, services.groups)
+        for part in (*parts, *more):
+            if part is not None:
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(part.close(), _ABANDON_SECONDS)
+        await broker.store.close(clean=False)
+        await broker.catalogue.close()
 
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""

@@ -148,9 +148,10 @@ class LocalStream:
     async def _take_part(self, member: LocalMember) -> None:
         idle = self._loop.time() - self._polled_at
         if idle > self.options.max_poll_interval:
-            await member.leave()  # whoever does not poll must not keep partitions from the others
-            self._lose_everything()
-            self._tell_peers(self)
+            if member.epoch:  # whoever does not poll must not keep partitions from the others
+                await member.leave()
+                self._lose_everything()
+                self._tell_peers(self)
             return
         accepted, self._accepted = self._accepted, None
         was = (member.epoch, member.owned)
@@ -176,7 +177,7 @@ class LocalStream:
         lost = frozenset(self._positions)
         self._revoking = frozenset()
         self._accepted = None
-        self._news.clear()
+        self._news = [news for news in self._news if news.change is Change.LOST]
         if lost:
             self._let_go(lost)
             self._tell(Change.LOST, lost)
@@ -221,6 +222,8 @@ class LocalStream:
 
     async def poll(self, timeout: float, max_messages: int) -> Polled:
         deadline = self._loop.time() + timeout
+        if self.member is not None and not self.member.epoch:
+            self._beat_now.set()  # it was away: join again
         self._give_back()
         while True:
             self._polled_at = self._loop.time()
