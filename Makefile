@@ -7,10 +7,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test unit lint format bench docs lock build clean
+.PHONY: help setup run serve test unit spark lint format bench docs lock build clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,11 @@ $(READY): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(SPARK): $(READY) requirements-spark.lock
+	@echo "installing Spark into $(VENV) (about 1 GB) ..." >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@touch $@
+
 setup: $(READY) ## Create .venv and install everything, nothing else
 
 run: $(READY) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
@@ -31,11 +37,14 @@ run: $(READY) ## Start a broker and show it at work; in a terminal it serves unt
 serve: $(READY) ## Start a broker on ./penstock-data
 	@$(BIN)/penstock serve
 
-test: lint ## Everything that must pass: lint, types, all tests
-	$(PYTEST) -q -n auto --dist loadgroup
+test: lint ## Everything that must pass: lint, types, all tests but those on Spark
+	$(PYTEST) -q -n auto --dist loadgroup --ignore tests/spark
 
 unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
+
+spark: $(SPARK) ## Only the tests on Spark
+	$(PYTEST) -q tests/spark
 
 lint: $(READY) ## Style, imports and types
 	$(BIN)/ruff check src tests benchmarks docs
@@ -56,6 +65,9 @@ lock: ## Choose versions anew and write requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
 	  --upgrade --output-file requirements.lock
+	uv pip compile pyproject.toml --extra spark --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+	  --upgrade --constraint requirements.lock --output-file requirements-spark.lock
 
 build: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

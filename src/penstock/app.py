@@ -27,7 +27,7 @@ from typing import Any
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
 from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
-from penstock.errors import BrokerError, StorageError
+from penstock.errors import StorageError
 from penstock.http.server import HttpServer
 from penstock.http.view import BrokerView
 from penstock.kafka.context import BrokerServices
@@ -62,6 +62,7 @@ from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_partitions import SharePartitions
 from penstock.services.share_rules import ShareRules, share_rules
 from penstock.services.topics import Topics, new_topic_id
+from penstock.services.transaction_upkeep import keep_transactions
 from penstock.services.transactions import TransactionLimits, Transactions
 from penstock.wire.kafka import codec
 
@@ -282,18 +283,7 @@ class Broker:
             lambda: services.config.disk_free_limit_bytes,
             None if config.memory else self.disk.free_bytes,
         )
-        every(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
-            "transaction time-outs",
-            services.transactions.abort_out_of_time,
-            (BrokerError,),
-        )
-        every(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
-            "transactional id expiry",
-            services.transactions.forget_idle,
-            (BrokerError,),
-        )
+        keep_transactions(self.supervisor, config, services.transactions)
 
     def _report_recovery(self) -> None:
         for damage in self.store.damages:

@@ -188,10 +188,11 @@ def test_an_unknown_api_closes_the_connection(connect: Connect) -> None:
     assert wire.is_closed()
 
 
-@pytest.mark.parametrize(("key", "version"), [(3, 99), (1, 3), (19, 1), (3, -1)])
+@pytest.mark.parametrize(("key", "version"), [(3, 99), (1, 3), (19, 1), (3, -1), (0, 0), (0, 2)])
 def test_a_version_outside_the_range_closes_the_connection(
     connect: Connect, key: int, version: int
 ) -> None:
+    """Produce 0 to 2 are advertised for old librdkafka's sake and not served (KAFKA-18659)."""
     wire = connect()
     header = struct.pack(">hhih", key, version, 1, -1)
     wire.send_bytes(struct.pack(">i", len(header)) + header)

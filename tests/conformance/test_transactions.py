@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 
 from support.clients import Record, Refused
 from support.clients.confluent import Confluent, consumer, take
+from support.clients.kafka_python import KafkaAdminClient
 from support.clients.transactional import (
     AioTransactions,
     ConfluentTransactions,
@@ -134,6 +135,28 @@ def test_many_transactions_in_a_row(
             one.abort()
     expected = [b"%d" % number for number in range(20) if number % 3 for _ in range(2)]
     assert committed(confluent, topic, len(expected)) == expected
+
+
+def test_the_java_client_uses_the_second_flow_and_the_others_the_first(
+    producer: Open, bootstrap: str, topic: str, name: Name
+) -> None:
+    """In the second flow every transaction has an epoch of its own (KIP-890)."""
+    transactional_id = name("tx")
+    one = producer(transactional_id)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+
+    def epoch() -> int:
+        found = admin.describe_transactions([transactional_id])[transactional_id]
+        return int(found.producer_epoch)
+
+    before = epoch()
+    for _ in range(3):
+        one.begin()
+        one.send(topic, b"v")
+        one.commit()
+    expected = before + (3 if isinstance(one, JavaTransactions) else 0)
+    eventually(lambda: epoch() == expected)
+    admin.close()
 
 
 def test_an_empty_transaction_can_be_committed_and_aborted(producer: Open, name: Name) -> None:

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"services", "model", "errors", "runtime"},
     # The home in this process is the one place of the library that starts a broker.
     "client.local": {"app", "config"},
-    "cli": {"app", "config", "options", "errors"},
+    "cli": {"app", "config", "options", "errors", "spark"},
     "__main__": {"cli"},
     "spark": set(),
 }  # fmt: skip

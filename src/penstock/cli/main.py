@@ -30,6 +30,7 @@ COMMANDS = {
     "vhost": "penstock.cli.vhost",
     "user": "penstock.cli.user",
     "bench": "penstock.cli.bench",
+    "pipeline": "penstock.cli.pipeline",
     "doctor": "penstock.cli.doctor",
 }
 

@@ -11,10 +11,17 @@ from support.clients import Record, Refused
 
 with warnings.catch_warnings():  # it still reads its schemas in a way that 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+    from kafka import (
+        KafkaAdminClient,
+        KafkaConsumer,
+        KafkaProducer,
+        OffsetAndMetadata,
+        TopicPartition,
+    )
     from kafka.errors import KafkaError
 
 __all__ = [
+    "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",

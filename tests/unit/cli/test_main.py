@@ -25,6 +25,7 @@ SUBCOMMANDS = [
     *(["policy", verb] for verb in ("set", "list", "delete")),
     *(["vhost", verb] for verb in ("add", "list", "delete")),
     *(["user", verb] for verb in ("add", "list", "password", "permit", "delete")),
+    *(["pipeline", verb] for verb in ("run", "list", "status", "stop")),
 ]
 SUBCOMMANDS += [[name] for name in COMMANDS if name not in {words[0] for words in SUBCOMMANDS}]
 

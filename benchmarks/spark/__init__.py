@@ -1,0 +1,1 @@
+"""Spark through the broker, beside Spark's own Kafka connector."""

@@ -1,0 +1,228 @@
+"""A Delta or Iceberg table as this sink needs it: what was committed, append files, merge rows.
+
+Both keep the number of the last batch inside the table, in the same atomic commit as the rows:
+Delta as an application transaction, Iceberg as a table property. So whatever dies, a batch is in
+the table once, and the table itself says from which offsets it was made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.errors import OptionError, SparkConnectorError
+from penstock.spark.lake.files import DataFile
+
+OFFSETS = "penstock.offsets"
+
+
+class LakeTable(Protocol):
+    """What a table format must do."""
+
+    keeps_partition_columns: bool
+
+    @property
+    def data(self) -> Path: ...
+    def last_batch(self, sink: str) -> int: ...
+    def append(
+        self,
+        files: list[DataFile],
+        schema: pa.Schema,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
+    ) -> None: ...
+    def upsert(
+        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+    ) -> None: ...
+
+
+class DeltaLake:
+    """A Delta table, through delta-rs."""
+
+    keeps_partition_columns = False
+
+    def __init__(self, path: str, partition_by: tuple[str, ...] = ()) -> None:
+        self._path = Path(path)
+        self._partition_by = list(partition_by)
+
+    @property
+    def data(self) -> Path:
+        return self._path
+
+    def open(self) -> Any:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(str(self._path))
+        except TableNotFoundError:
+            return None
+
+    def last_batch(self, sink: str) -> int:
+        table = self.open()
+        version = None if table is None else table.transaction_version(sink)
+        return -1 if version is None else int(version)
+
+    def append(
+        self,
+        files: list[DataFile],
+        schema: pa.Schema,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
+    ) -> None:
+        from deltalake.transaction import AddAction
+
+        table = self._ready(schema)
+        now_ms = time.time_ns() // 1_000_000
+        actions = [
+            AddAction(
+                f.path, f.size_bytes, dict(f.partition), now_ms, True, f'{{"numRecords":{f.rows}}}'
+            )
+            for f in files
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            self._partition_by or None,
+            commit_properties=self._properties(sink, batch, note),
+        )
+
+    def upsert(
+        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+    ) -> None:
+        table = self._ready(rows.schema)
+        (
+            table.merge(
+                rows,
+                " AND ".join(f"target.`{key}` = source.`{key}`" for key in keys),
+                source_alias="source",
+                target_alias="target",
+                commit_properties=self._properties(sink, batch, note),
+            )
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )
+
+    def _ready(self, schema: pa.Schema) -> Any:
+        """The table, created or widened: columns may be added, never change their type."""
+        from deltalake import DeltaTable, Schema
+
+        table = self.open()
+        if table is None:
+            self._path.mkdir(parents=True, exist_ok=True)
+            partition_by = self._partition_by or None
+            return DeltaTable.create(str(self._path), schema, partition_by=partition_by)
+        known = {field.name: field for field in table.schema().fields}
+        wanted = Schema.from_arrow(schema).fields
+        for field in wanted:
+            if field.name in known and known[field.name].type != field.type:
+                raise SparkConnectorError(
+                    f"{self._path}: column {field.name} is {known[field.name].type} in the table "
+                    f"and {field.type} in the stream; a column cannot change its type"
+                )
+        new = [field for field in wanted if field.name not in known]
+        if new:
+            table.alter.add_columns(new)
+            table = self.open()
+        return table
+
+    def _properties(self, sink: str, batch: int, note: Mapping[str, str]) -> Any:
+        from deltalake import CommitProperties, Transaction
+
+        return CommitProperties(
+            custom_metadata=dict(note), app_transactions=[Transaction(sink, batch)]
+        )
+
+
+class IcebergLake:
+    """An Iceberg table in an SQLite catalogue beside it, through pyiceberg."""
+
+    keeps_partition_columns = True
+
+    def __init__(self, path: str, name: str, partition_by: tuple[str, ...] = ()) -> None:
+        if partition_by:
+            raise OptionError(
+                "partition_by is for Delta and Parquet; Iceberg tables here have none"
+            )
+        self._warehouse = Path(path)
+        self._name = name if "." in name else f"default.{name}"
+
+    @property
+    def data(self) -> Path:
+        return self._warehouse / self._name.replace(".", "/") / "data"
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        self._warehouse.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{self._warehouse}/catalog.db"
+        return SqlCatalog("penstock", uri=uri, warehouse=f"file://{self._warehouse}")
+
+    def open(self) -> Any:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self._catalog().load_table(self._name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def last_batch(self, sink: str) -> int:
+        table = self.open()
+        return -1 if table is None else int(table.properties.get(f"penstock.batch.{sink}", -1))
+
+    def append(
+        self,
+        files: list[DataFile],
+        schema: pa.Schema,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
+    ) -> None:
+        table = self._ready(schema)
+        with table.transaction() as transaction:
+            paths = [f"file://{self.data / f.path}" for f in files]
+            transaction.add_files(paths, check_duplicate_files=False)
+            transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
+
+    def upsert(
+        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+    ) -> None:
+        table = self._ready(rows.schema)
+        with table.transaction() as transaction:
+            transaction.upsert(rows, join_cols=keys)
+            transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
+
+    def _ready(self, schema: pa.Schema) -> Any:
+        table = self.open()
+        if table is None:
+            catalog = self._catalog()
+            catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+            location = f"file://{self.data.parent}"
+            return catalog.create_table(self._name, schema=schema, location=location)
+        with table.update_schema() as change:
+            change.union_by_name(schema)
+        return table.refresh()
+
+
+def open_table(kind: str, path: str, name: str, partition_by: tuple[str, ...]) -> LakeTable:
+    """The table of a sink."""
+    if kind == "delta":
+        return DeltaLake(path, partition_by)
+    if kind == "iceberg":
+        return IcebergLake(path, name, partition_by)
+    raise OptionError(f"tableFormat {kind!r} is none of delta, iceberg")
+
+
+def read_files(root: Path, files: list[DataFile]) -> pa.Table:
+    """Staged rows, for a merge on the driver."""
+    tables = [pq.read_table(root / file.path, partitioning=None) for file in files]
+    return pa.concat_tables(tables, promote_options="default")

@@ -1,0 +1,1 @@
+"""Pipelines: a short file that says what flows where, checked before Spark starts, run by Spark."""

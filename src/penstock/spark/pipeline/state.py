@@ -1,0 +1,69 @@
+"""What runs where: one small file per pipeline, for `pipeline list`, `status` and `stop`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from penstock.spark.errors import SparkConnectorError
+
+
+def state_directory() -> Path:
+    """$PENSTOCK_PIPELINES, else the user's state directory."""
+    home = os.environ.get("XDG_STATE_HOME", "~/.local/state")
+    return Path(os.environ.get("PENSTOCK_PIPELINES", f"{home}/penstock/pipelines")).expanduser()
+
+
+class RunState:
+    """The state file of one pipeline; written whole, so a reader never sees half of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = state_directory() / f"{name}.json"
+
+    def write(self, **values: Any) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"name": self.name, **values}), encoding="utf-8")
+        fresh.replace(self.path)
+
+    def read(self) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise SparkConnectorError(f"pipeline {self.name} has never run here") from None
+        if values["state"] in ("starting", "running", "stopping") and not _alive(values):
+            values["state"] = "died"
+        return values
+
+    def stop(self) -> None:
+        """Ask the process to stop after its batch."""
+        values = self.read()
+        if values["state"] not in ("starting", "running", "stopping"):
+            raise SparkConnectorError(f"pipeline {self.name} is not running: {values['state']}")
+        os.kill(values["pid"], signal.SIGINT)
+
+
+def all_states() -> list[dict[str, Any]]:
+    """Every pipeline that has run here, by name."""
+    found = sorted(state_directory().glob("*.json"))
+    return [RunState(path.stem).read() for path in found]
+
+
+def started_at(pid: int) -> str:
+    """When a process began, so that a later one with the same number is not taken for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _alive(values: dict[str, Any]) -> bool:
+    try:
+        os.kill(values["pid"], 0)
+    except OSError:
+        return False
+    return bool(started_at(values["pid"]) == values.get("started", ""))
