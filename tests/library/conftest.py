@@ -46,9 +46,19 @@ def open_mq(
         client.close()
 
 
+@pytest.fixture(scope="session")
+def network(broker: BrokerProcess | ForeignBroker) -> Iterator[Client]:
+    """The one connection of the tests that want nothing special of it, as a program has one."""
+    with penstock.connect(broker.bootstrap) as client:
+        yield client
+
+
 @pytest.fixture
-def mq(open_mq: Callable[..., Client]) -> Client:
-    return open_mq()
+def mq(home: str, open_mq: Callable[..., Client], request: pytest.FixtureRequest) -> Client:
+    if home == "in-process":
+        return open_mq()
+    client: Client = request.getfixturevalue("network")
+    return client
 
 
 @pytest.fixture

@@ -283,7 +283,8 @@ def test_backpressure_blocks_and_loses_nothing(open_mq: OpenMq) -> None:
     mq.publish(name, b"x" * 10_000)  # larger than all the room there is: alone it passes
 
 
-def test_after_close_nothing_is_taken(mq: Client, topic: str) -> None:
+def test_after_close_nothing_is_taken(open_mq: Callable[..., Client]) -> None:
+    mq, topic = open_mq(), unique("topic")
     future = mq.send(topic, "on its way")
     mq.close()
     assert future.result(0).offset == 0

@@ -41,6 +41,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"services", "model", "errors", "runtime"},
     # The home in this process is the one place of the library that starts a broker.
     "client.local": {"app", "config"},
+    "client.amqp_connection": {"wire.amqp"},  # queues over the network are AMQP
+    "aio": {"client"},
+    "embedded": {"client", "model"},
     "cli": {"app", "config", "options", "errors", "spark"},
     "__main__": {"cli"},
     "spark": set(),
@@ -55,7 +58,10 @@ IMPURE = {
 }  # fmt: skip
 PURE_ROOMS = ("wire", "machines")
 
-ENTRY_POINTS = ("penstock", "penstock.__main__", "penstock.app", "penstock.testing")
+ENTRY_POINTS = (
+    "penstock", "penstock.__main__", "penstock.app", "penstock.embedded", "penstock.testing",
+    "penstock.testing.plugin",
+)  # fmt: skip
 FORBIDDEN_NAMES = re.compile(r"Manager|Helper|Util|(^|_)(manager|helpers?|utils?|common|misc)($|_)")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 

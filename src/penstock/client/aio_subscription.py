@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from types import TracebackType
 from typing import Self
 
-from penstock.client.errors import Closed, InvalidArgument, PenstockError, TimedOut
+from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Polled, Rebalanced, Start
 from penstock.client.message import Message
 from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
@@ -81,7 +81,7 @@ class AsyncSubscription(AsyncIterator[Message]):
         """
         pursuit = await self._pursuit()
         pursuit.progress.finish()
-        await self._commit(pursuit, pursuit.due())
+        await self._commit_due(pursuit)
         message = pursuit.next()
         deadline = None if timeout is None else time.monotonic() + timeout
         while message is None and not self._is_closed:
@@ -130,7 +130,7 @@ class AsyncSubscription(AsyncIterator[Message]):
         for news in polled.rebalances:
             await self._rebalanced(news)
         pursuit.fetched(polled)
-        await self._commit(pursuit, pursuit.due())
+        await self._commit_due(pursuit)
         return bool(polled.chunks or polled.rebalances)
 
     async def _rebalanced(self, news: Rebalanced) -> None:
@@ -163,6 +163,10 @@ class AsyncSubscription(AsyncIterator[Message]):
         if offsets:
             await self._home.arun(pursuit.stream.commit(offsets))
             pursuit.was_committed(offsets)
+
+    async def _commit_due(self, pursuit: Pursuit) -> None:
+        with contextlib.suppress(Conflict):  # not in the group any more: the next poll tells
+            await self._commit(pursuit, pursuit.due())
 
     async def committed(self) -> dict[TopicPartition, int]:
         """What the group remembers of the partitions assigned to this subscription."""

@@ -75,7 +75,7 @@ def open(
     return _client(LocalClient, home, publishing, client_id)
 
 
-def connect(
+def connect(  # tidy: long, because it is the list of what a connection can be
     servers: str | Sequence[str] = "127.0.0.1:9092",
     *,
     amqp: str | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.client.errors import Closed, InvalidArgument, PenstockError, TimedOut
+from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Rebalanced, Start
 from penstock.client.message import Message
 from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
@@ -119,9 +119,7 @@ class Subscription(Iterator[Message]):
         self._reader = threading.get_ident()
         pursuit = self._pursuit
         pursuit.progress.finish()
-        offsets = pursuit.due()
-        if offsets:
-            self._commit(offsets)
+        self._commit_due()
 
     def _poll(self, left: float | None) -> bool:
         """One turn of waiting; False when nothing came."""
@@ -146,9 +144,7 @@ class Subscription(Iterator[Message]):
         for news in polled.rebalances:
             self._rebalanced(news)
         pursuit.fetched(polled)
-        offsets = pursuit.due()
-        if offsets:
-            self._commit(offsets)
+        self._commit_due()
         return bool(polled.chunks or polled.rebalances)
 
     def _rebalanced(self, news: Rebalanced) -> None:
@@ -177,6 +173,12 @@ class Subscription(Iterator[Message]):
         if offsets:
             self._home.run(self._stream.commit(offsets))
             self._pursuit.was_committed(offsets)
+
+    def _commit_due(self) -> None:
+        """Commit by itself, when it is time. Whoever is not in the group any more learns that from
+        the next poll: what it did not commit is read again, by somebody."""
+        with contextlib.suppress(Conflict):
+            self._commit(self._pursuit.due())
 
     def committed(self) -> dict[TopicPartition, int]:
         """What the group remembers of the partitions assigned to this subscription."""
