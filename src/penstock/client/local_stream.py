@@ -42,6 +42,7 @@ from penstock.services.topics import Topics
 
 _CHUNK_BYTES = 1024 * 1024
 _POLL_BYTES = 4 * _CHUNK_BYTES
+_FINISH_SECONDS = 10.0
 _BEAT_SECONDS = 0.5  # how soon changes made by members in other processes are seen
 _UNSTABLE_SECONDS = 0.01
 
@@ -363,9 +364,10 @@ class LocalStream:
         if self._is_closed:
             return
         self._is_closed = True
-        self._task.cancel()
+        self._beat_now.set()
+        # Not cancelled at once: a member whose joining is broken off would stay in the group.
         with contextlib.suppress(asyncio.CancelledError, Exception):
-            await self._task
+            await asyncio.wait_for(self._task, _FINISH_SECONDS)
         self._let_go(list(self._positions))
         if self.member is not None:
             with contextlib.suppress(PenstockError):
