@@ -31,14 +31,19 @@ if TYPE_CHECKING:
         OffsetLost,
         PenstockError,
         QueueFull,
+        RequestFailed,
         TimedOut,
         TransactionAborted,
         Unavailable,
     )
+    from penstock.client.exchange import Exchange
     from penstock.client.filter import Filter
     from penstock.client.message import Message, Receipt
     from penstock.client.opening import LocalClient, connect, open
     from penstock.client.partitioner import Partitioner, partition_of_key
+    from penstock.client.queue import Consumption, Queue
+    from penstock.client.queue_home import QueueStats, Redriven
+    from penstock.client.queue_message import QueueMessage
     from penstock.client.subscription import Subscription
     from penstock.client.sync import Client
     from penstock.client.transaction import Transaction
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicPartition,
     )
+    from penstock.client.worker import Worker
 
 __all__ = [
     "AlreadyExists",
@@ -58,9 +64,11 @@ __all__ = [
     "ClusterInfo",
     "ConfigurationError",
     "Conflict",
+    "Consumption",
     "DataDirectoryDamaged",
     "DataDirectoryInUse",
     "Denied",
+    "Exchange",
     "Fenced",
     "Filter",
     "GroupInfo",
@@ -75,8 +83,13 @@ __all__ = [
     "PartitionInfo",
     "Partitioner",
     "PenstockError",
+    "Queue",
     "QueueFull",
+    "QueueMessage",
+    "QueueStats",
     "Receipt",
+    "Redriven",
+    "RequestFailed",
     "Subscription",
     "TimedOut",
     "TopicInfo",
@@ -84,6 +97,7 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "Unavailable",
+    "Worker",
     "aio",
     "connect",
     "open",
@@ -92,9 +106,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "penstock.client.exchange": ("Exchange",),
     "penstock.client.filter": ("Filter",),
     "penstock.client.message": ("Message", "Receipt"),
     "penstock.client.partitioner": ("Partitioner", "partition_of_key"),
+    "penstock.client.queue": ("Consumption", "Queue"),
+    "penstock.client.queue_home": ("QueueStats", "Redriven"),
+    "penstock.client.queue_message": ("QueueMessage",),
     "penstock.client.subscription": ("Subscription",),
     "penstock.client.opening": ("LocalClient", "connect", "open"),
     "penstock.client.sync": ("Client",),
@@ -107,6 +125,7 @@ _HOMES = {
         "TopicInfo",
         "TopicPartition",
     ),
+    "penstock.client.worker": ("Worker",),
 }
 _MODULES = ("aio", "testing")
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

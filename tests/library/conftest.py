@@ -19,6 +19,13 @@ HOMES = ["in-process", "network"]
 KEPT = {"retention.ms": -1}  # tests write messages of long ago
 
 
+def doors(broker: BrokerProcess | ForeignBroker) -> dict[str, str]:
+    """Where the doors for queues are, if it has them."""
+    if isinstance(broker, ForeignBroker):
+        return {}
+    return {"amqp": f"{broker.host}:{broker.amqp_port}", "http": broker.http.split("//")[1]}
+
+
 @pytest.fixture(params=HOMES)
 def home(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -37,7 +44,8 @@ def open_mq(
             client: Client = penstock.open(data, **options)  # type: ignore[arg-type]
         else:
             broker: BrokerProcess | ForeignBroker = request.getfixturevalue("broker")
-            client = penstock.connect(broker.bootstrap, **options)  # type: ignore[arg-type]
+            wanted = {**doors(broker), **options}
+            client = penstock.connect(broker.bootstrap, **wanted)  # type: ignore[arg-type]
         opened.append(client)
         return client
 
@@ -49,7 +57,7 @@ def open_mq(
 @pytest.fixture(scope="session")
 def network(broker: BrokerProcess | ForeignBroker) -> Iterator[Client]:
     """The one connection of the tests that want nothing special of it, as a program has one."""
-    with penstock.connect(broker.bootstrap) as client:
+    with penstock.connect(broker.bootstrap, **doors(broker)) as client:
         yield client
 
 

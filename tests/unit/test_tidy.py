@@ -41,9 +41,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"services", "model", "errors", "runtime"},
     # The home in this process is the one place of the library that starts a broker.
     "client.local": {"app", "config"},
-    "client.amqp_connection": {"wire.amqp"},  # queues over the network are AMQP
+    "client.amqp_channel": {"wire.amqp"},  # queues over the network are AMQP
+    "client.amqp_connection": {"wire.amqp"},
     "aio": {"client"},
     "embedded": {"client", "model"},
+    "sql": {"client"},
+    "sql": {"client", "model"},
     "cli": {"app", "config", "options", "errors", "spark"},
     "__main__": {"cli"},
     "spark": set(),
@@ -59,8 +62,8 @@ IMPURE = {
 PURE_ROOMS = ("wire", "machines")
 
 ENTRY_POINTS = (
-    "penstock", "penstock.__main__", "penstock.app", "penstock.embedded", "penstock.testing",
-    "penstock.testing.plugin",
+    "penstock", "penstock.__main__", "penstock.app", "penstock.embedded", "penstock.sql",
+    "penstock.testing", "penstock.testing.plugin",
 )  # fmt: skip
 FORBIDDEN_NAMES = re.compile(r"Manager|Helper|Util|(^|_)(manager|helpers?|utils?|common|misc)($|_)")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

@@ -138,7 +138,7 @@ class AsyncQueue:
         return message
 
     async def allow_delays(self) -> None:
-        """Let messages of this queue be sent again later; `nack(delay=...)` needs it once."""
+        """Prepare for `nack(delay=...)` ahead of time; the first one does it otherwise."""
         await self._home.arun(self._port.ensure_delays(self.name))
 
     # --- looking and tidying ----------------------------------------------------------------------

@@ -49,8 +49,6 @@ class AsyncWorker:
 
     async def _run(self) -> None:
         queue = await self._open_queue()
-        if self._retry.max_retries and self._retry.backoff:
-            await queue.allow_delays()
         async with queue.consume(prefetch=self._concurrency) as messages:
             while not self._stopping.is_set():
                 await self._room.acquire()

@@ -148,7 +148,7 @@ class LocalHolder:
         self._loop.call_soon_threadsafe(self._holder.reject, [token])
 
     def renew(self, token: int) -> None:
-        """What `get` took is held until it is settled."""
+        self._loop.call_soon_threadsafe(self._holder.renew, [token])
 
     def wake(self) -> None:
         """Nobody waits here."""

@@ -30,10 +30,9 @@ from penstock.client.queue_home import (
 )
 from penstock.errors import BrokerError
 from penstock.model.queue_record import Message as AmqpMessage
-from penstock.model.queue_record import StoredMessage
 from penstock.runtime.clock import Clock
 from penstock.services import redrive
-from penstock.services.browsing import browse
+from penstock.services.browsing import browse, oldest_age
 from penstock.services.messaging import Messaging
 from penstock.services.publishing import Publication
 from penstock.services.queue import Queue
@@ -148,11 +147,7 @@ class LocalQueues:
         with in_our_words():
             live = await queue.wake()
         machine = live.machine
-        oldest: float | None = None
-        if machine.unsettled:
-            entry = await live.log.entry_or_wait(machine.state.place_of(machine.state.floor))
-            if isinstance(entry, StoredMessage):
-                oldest = max(0.0, (self._clock.now_ms() - entry.timestamp_ms) / 1000)
+        oldest = await oldest_age(live, self._clock.now_ms())
         return QueueStats(
             name,
             machine.ready,

@@ -135,7 +135,7 @@ class Queue:
         return message
 
     def allow_delays(self) -> None:
-        """Let messages of this queue be sent again later; `nack(delay=...)` needs it once."""
+        """Prepare for `nack(delay=...)` ahead of time; the first one does it otherwise."""
         self._home.run(self._port.ensure_delays(self.name))
 
     # --- looking and tidying ----------------------------------------------------------------------

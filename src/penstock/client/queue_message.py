@@ -8,16 +8,19 @@ between the two leaves both: at least once, never less.
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from penstock.client.amqp_headers import DELAY_HEADER, read_amqp
 from penstock.client.errors import Conflict, PenstockError
+from penstock.client.home import Home
 from penstock.client.message import Message, Receipt, Seconds, milliseconds
 from penstock.client.properties import RETRY_COUNT
 from penstock.client.queue_home import DELAY_EXCHANGE, Posted, QueueConsumer, QueueHome, Taken
-from penstock.model.death import Death, with_death
+from penstock.model.death import DEATH, Death, with_death
 from penstock.model.field_table import LongString, encode_value
 from penstock.model.message_properties import parse
 from penstock.model.queue_settings import DeadReason
@@ -30,20 +33,36 @@ ERROR_TRACE = "penstock.error-trace"
 _MOST_TRACE = 4_000
 
 
+class Port(Protocol):
+    """What a settlement needs of the client it belongs to."""
+
+    @property
+    def home(self) -> Home: ...
+
+    @property
+    def queues(self) -> QueueHome: ...
+
+    def has_delays(self, queue: str) -> bool:
+        """Whether messages of this queue can be held back."""
+
+    async def ensure_delays(self, queue: str) -> None:
+        """Let messages of this queue be held back."""
+
+
 class Settlement:
     """What can become of one delivered message. Each call may come from any thread."""
 
-    __slots__ = ("_consumer", "_dead_letters", "_home", "_queue", "_taken", "is_settled")
+    __slots__ = ("_consumer", "_dead_letters", "_queue", "_taken", "is_settled", "port")
 
     def __init__(
         self,
-        home: QueueHome,
+        port: Port,
         consumer: QueueConsumer,
         queue: str,
         dead_letters: str | None,
         taken: Taken,
     ) -> None:
-        self._home = home
+        self.port = port
         self._consumer = consumer
         self._queue = queue
         self._dead_letters = dead_letters
@@ -66,6 +85,12 @@ class Settlement:
     def renew(self) -> None:
         self._consumer.renew(self._taken.token)
 
+    def allow_delays(self) -> Coroutine[Any, Any, None] | None:
+        """What must be done before `retry`, if anything."""
+        if self.port.has_delays(self._queue):
+            return None
+        return self.port.ensure_delays(self._queue)
+
     def retry(self, delay: Seconds, retry_count: int) -> None:
         """Come again after a while, having been tried once more."""
         delay_ms = milliseconds(delay, "delay")
@@ -77,13 +102,14 @@ class Settlement:
         exchange = DELAY_EXCHANGE if delay_ms else ""
         self._repost(exchange, self._queue, parsed.with_headers(entries))
 
-    def reject(self, error: BaseException | str | None, now_ms: int) -> None:
+    def reject(self, error: BaseException | str | None) -> None:
         """To the dead letters; with an error, it is told there."""
         self._once()
         if error is None or self._dead_letters is None:
             self._consumer.reject(self._taken.token)
             return
         taken = self._taken
+        now_ms = self.port.home.now_ms()
         death = Death(self._queue, DeadReason.REJECTED, taken.exchange, [taken.routing_key], now_ms)
         parsed = parse(with_death(taken.properties, death))
         entries = parsed.header_entries
@@ -101,7 +127,7 @@ class Settlement:
                 log.warning("a message of %s stays where it is: %s", queue, failure)
                 consumer.requeue(token)
 
-        self._home.post(Posted(exchange, routing_key, properties, self._taken.body, settle))
+        self.port.queues.post(Posted(exchange, routing_key, properties, self._taken.body, settle))
 
 
 def _told(error: BaseException | str) -> dict[str, str]:
@@ -157,6 +183,13 @@ class DeliveredMessage(Message):
         """Among the dead letters: what was wrong with it."""
         return self.headers.get(ERROR)
 
+    @property
+    def deaths(self) -> list[dict[str, Any]]:
+        """Where it has died before, the latest first: queue, reason, count, time, ..."""
+        history = self.headers.get(DEATH)
+        found: list[dict[str, Any]] = [] if history is None else json.loads(history)
+        return found
+
 
 class QueueMessage(DeliveredMessage):
     """A message of a queue. It is yours until you settle it, or give it up."""
@@ -175,11 +208,13 @@ class QueueMessage(DeliveredMessage):
         elif delay is None:
             self._settlement.requeue()
         else:
+            if (first := self._settlement.allow_delays()) is not None:
+                self._settlement.port.home.run(first)
             self._settlement.retry(delay, self.retry_count + 1)
 
     def reject(self, error: BaseException | str | None = None) -> None:
         """It cannot be handled: to the dead letters, where the error is told."""
-        self._settlement.reject(error, _now_ms())
+        self._settlement.reject(error)
 
     def extend(self) -> None:
         """It takes longer: the queue's visibility time-out begins anew."""
@@ -202,18 +237,14 @@ class AsyncQueueMessage(DeliveredMessage):
         elif delay is None:
             self._settlement.requeue()
         else:
+            if (first := self._settlement.allow_delays()) is not None:
+                await self._settlement.port.home.arun(first)
             self._settlement.retry(delay, self.retry_count + 1)
 
     async def reject(self, error: BaseException | str | None = None) -> None:
         """It cannot be handled: to the dead letters, where the error is told."""
-        self._settlement.reject(error, _now_ms())
+        self._settlement.reject(error)
 
     async def extend(self) -> None:
         """It takes longer: the queue's visibility time-out begins anew."""
         self._settlement.renew()
-
-
-def _now_ms() -> int:
-    import time
-
-    return time.time_ns() // 1_000_000

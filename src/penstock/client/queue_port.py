@@ -51,6 +51,10 @@ class QueuePort:
         name = await self.queues.declare_queue(name, options)
         return name, options.dead_letter_queue(name)
 
+    def has_delays(self, queue: str) -> bool:
+        """Whether `ensure_delays` was called for it."""
+        return queue in self._delayed
+
     async def ensure_delays(self, queue: str) -> None:
         """Have an exchange that can hold messages of this queue back."""
         if queue in self._delayed:
@@ -108,7 +112,7 @@ class QueuePort:
     def settlement(
         self, consumer: QueueConsumer, queue: str, dead_letters: str | None, taken: Taken
     ) -> Settlement:
-        return Settlement(self.queues, consumer, queue, dead_letters, taken)
+        return Settlement(self, consumer, queue, dead_letters, taken)
 
 
 def binding_arguments(

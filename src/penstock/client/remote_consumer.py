@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from pamqp import commands
 
-from penstock.client.amqp_connection import AmqpChannel, AmqpConnection, Content
+from penstock.client.amqp_channel import AmqpChannel, Content
+from penstock.client.amqp_connection import AmqpConnection
 from penstock.client.burst import Burst
 from penstock.client.errors import Closed, NotFound, NotSupported, PenstockError, Unavailable
 from penstock.client.queue_home import Taken
@@ -158,9 +159,12 @@ class RemoteConsumer:
         for verb, token in burst:
             if token not in self._held:
                 continue
-            self._held.discard(token)
             tag = token & ((1 << 48) - 1)
             with contextlib.suppress(PenstockError):
+                if verb == "renew":
+                    channel.renew(tag)
+                    continue
+                self._held.discard(token)
                 if verb == "ack":
                     channel.say(commands.Basic.Ack, tag, False)
                 else:
@@ -194,7 +198,13 @@ class RemoteConsumer:
         self._settlements.put(("reject", token))
 
     def renew(self, token: int) -> None:
-        raise NotSupported("AMQP has no way to renew a visibility time-out; give it more at once")
+        channel = self._channel
+        if channel is not None and not channel.connection.can("basic.renew"):
+            raise NotSupported(
+                "this server cannot renew a visibility time-out (Penstock can); give the queue a "
+                "longer one"
+            )
+        self._settlements.put(("renew", token))
 
     def wake(self) -> None:
         with contextlib.suppress(RuntimeError):

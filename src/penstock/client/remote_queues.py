@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pamqp import commands
 
-from penstock.client.amqp_connection import AmqpChannel, AmqpConnection
+from penstock.client.amqp_channel import AmqpChannel
+from penstock.client.amqp_connection import AmqpConnection
 from penstock.client.burst import Burst
 from penstock.client.errors import (
     Conflict,
@@ -115,6 +116,10 @@ class RemoteQueues:
 
     def _ask(self, kind: type[Any], *values: object) -> Any:
         return self._thread.run(self._call(kind, *values))
+
+    def _manage(self, method: str, *path: str, body: object = None, query: str = "") -> Any:
+        self._thread.check()
+        return self._management.ask(method, *path, body=body, query=query)
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -239,12 +244,12 @@ class RemoteQueues:
         return int(self._ask(commands.Queue.Purge, 0, name, False).message_count)
 
     async def queue_names(self) -> list[str]:
-        rows = self._management.ask("GET", "queues", self._settings.vhost)
+        rows = self._manage("GET", "queues", self._settings.vhost)
         return sorted(row["name"] for row in rows)
 
     async def queue_stats(self, name: str) -> QueueStats:
         try:
-            row = self._management.ask("GET", "queues", self._settings.vhost, name)
+            row = self._manage("GET", "queues", self._settings.vhost, name)
         except NotSupported:
             found = self._passive(name)
             return QueueStats(name, int(found.message_count), int(found.consumer_count))
@@ -260,9 +265,7 @@ class RemoteQueues:
 
     async def peek(self, name: str, count: int) -> list[Message]:
         query = f"?count={count}&encoding=base64"
-        rows = self._management.ask(
-            "GET", "queues", self._settings.vhost, name, "messages", query=query
-        )
+        rows = self._manage("GET", "queues", self._settings.vhost, name, "messages", query=query)
         return [message_of_json(name, row) for row in rows]
 
     async def redrive(
@@ -270,9 +273,7 @@ class RemoteQueues:
     ) -> Redriven:
         wishes = {"queue": source, "to": to, "limit": limit}
         body = {key: value for key, value in wishes.items() if value is not None}
-        row = self._management.ask(
-            "POST", "dead-letters", self._settings.vhost, name, "redrive", body=body
-        )
+        row = self._manage("POST", "dead-letters", self._settings.vhost, name, "redrive", body=body)
         return Redriven(row["moved"], row["homeless"], row["refused"])
 
     # --- consuming --------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ class RemoteQueues:
         self._ask(commands.Exchange.Delete, 0, name, False, False)
 
     async def exchange_names(self) -> list[str]:
-        rows = self._management.ask("GET", "exchanges", self._settings.vhost)
+        rows = self._manage("GET", "exchanges", self._settings.vhost)
         names = [row["name"] for row in rows]
         return sorted(n for n in names if n and not n.startswith(("amq.", "penstock.")))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 _LAST_WORDS_SECONDS = 0.2
+_GIVEN_UP = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # messages of a producer that was fenced
 
 Choose = Callable[[str, int, "bytes | None"], int]
 
@@ -174,7 +175,10 @@ def _report(waiting: set[Outgoing], outgoing: Outgoing, error: Any, message: Any
         return
     waiting.discard(outgoing)
     if error is not None:
-        outgoing.settle(None, of_kafka_error(error, f"publishing to {outgoing.topic}"))
+        failure = of_kafka_error(error, f"publishing to {outgoing.topic}")
+        if error.name() in _GIVEN_UP:
+            failure = TransactionAborted("the transaction was given up: somebody took over its id")
+        outgoing.settle(None, failure)
         return
     outgoing.settle(
         Receipt(

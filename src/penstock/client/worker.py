@@ -64,8 +64,6 @@ class Worker:
         self._stopping = threading.Event()
         self._room = threading.Semaphore(concurrency)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix=f"worker-{queue.name}")
-        if retry.max_retries and retry.backoff:
-            queue.allow_delays()
         self._messages = queue.consume(prefetch=prefetch or concurrency)
         self._thread = threading.Thread(target=self._run, name=f"worker-{queue.name}", daemon=True)
         self._thread.start()

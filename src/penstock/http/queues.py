@@ -14,7 +14,7 @@ from penstock.http.message_json import (
     json_of_value,
     table_from_json,
 )
-from penstock.services.browsing import Browsed, browse
+from penstock.services.browsing import Browsed, browse, oldest_age
 from penstock.services.queue import Queue
 from penstock.services.session import Delivery
 
@@ -83,7 +83,11 @@ async def list_of_vhost(call: Call) -> Answer:
 
 async def show(call: Call) -> Answer:
     vhost, name = call.names
-    return Answer(await json_of_queue(call, call.visible_vhost(vhost).queue(name)))
+    queue = call.visible_vhost(vhost).queue(name)
+    row = await json_of_queue(call, queue)
+    now_ms = queue.host.clock.now_ms()
+    row["oldest_age"] = None if queue.live is None else await oldest_age(queue.live, now_ms)
+    return Answer(row)
 
 
 async def declare(call: Call) -> Answer:
