@@ -45,7 +45,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client.amqp_connection": {"wire.amqp"},
     "aio": {"client"},
     "embedded": {"client", "model"},
-    "sql": {"client"},
     "sql": {"client", "model"},
     "cli": {"app", "config", "options", "errors", "spark"},
     "__main__": {"cli"},
