@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from typing import cast
 
 
 def listening_socket() -> socket.socket:
@@ -95,8 +96,7 @@ class _Outer(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by birth
         self._task = asyncio.get_running_loop().create_task(self._proxy.connect(self))
 
     def joined(self, inner: _Inner) -> None:
@@ -139,8 +139,7 @@ class _Inner(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by birth
 
     def data_received(self, data: bytes) -> None:
         if not self._proxy.delay_s and not self._late:
