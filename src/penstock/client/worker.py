@@ -62,6 +62,8 @@ class Worker:
         self._retry = retry
         self._concurrency = concurrency
         self._stopping = threading.Event()
+        self._ending = threading.Lock()
+        self._is_over = False
         self._room = threading.Semaphore(concurrency)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix=f"worker-{queue.name}")
         self._messages = queue.consume(prefetch=prefetch or concurrency)
@@ -121,14 +123,21 @@ class Worker:
         return self._thread.is_alive()
 
     def stop(self, timeout: float | None = 30.0) -> None:
-        """Take no more messages and wait for the handlers that run; what is left goes back."""
-        self._stopping.set()
-        self._messages._consumer.wake()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-        for _ in range(self._concurrency):  # each permit that is back is a handler that is done
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self._room.acquire(timeout=left)
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._messages.close()
+        """Take no more messages and wait for the handlers that run; what is left goes back.
+
+        A second call does nothing.
+        """
+        with self._ending:
+            if self._is_over:
+                return
+            self._stopping.set()
+            self._messages._consumer.wake()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            if threading.current_thread() is not self._thread:
+                self._thread.join(timeout)
+            for _ in range(self._concurrency):  # each permit that is back is a handler that is done
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self._room.acquire(timeout=left)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._messages.close()
+            self._is_over = True
