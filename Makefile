@@ -47,13 +47,13 @@ spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
 
 lint: $(READY) ## Style, imports and types
-	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs examples
+	$(BIN)/ruff format --check src tests benchmarks docs examples
 	$(BIN)/mypy
 
 format: $(READY) ## Put the code in its standard form
-	$(BIN)/ruff check --fix src tests benchmarks docs
-	$(BIN)/ruff format src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs examples
+	$(BIN)/ruff format src tests benchmarks docs examples
 
 bench: $(READY) ## Throughput, latency, start time and memory, as ratios
 	$(BIN)/python -m benchmarks
