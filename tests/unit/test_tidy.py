@@ -253,7 +253,7 @@ def test_nothing_is_left_unfinished(modules: dict[str, Module]) -> None:
 
 
 def test_only_commands_print(modules: dict[str, Module]) -> None:
-    """The broker logs; what it says on standard output is the ready line, and `process` prints that."""
+    """The broker logs; all it says on standard output is the ready line, from `process`."""
     complaints = []
     for module in modules.values():
         if module.room in ("cli", "process"):
