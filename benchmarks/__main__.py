@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, peers
+from benchmarks import chart, floor, peers
 from benchmarks.peers import Running, Unavailable
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +37,7 @@ PEERS: dict[str, Peer] = {
     "Apache Kafka, default": peers.apache_kafka,
 }
 OURS, CEILING = "penstock, fsync", "librdkafka mock (ceiling)"
+FLOOR = "no broker: socket, write, fdatasync"
 BARS = {
     "produce, by the mock": 0.5,
     "consume, by the mock": 0.8,
@@ -104,11 +105,15 @@ def latency(seconds: float, rounds: int) -> Figures:
     figures: Figures = {}
 
     def measure(running: Running) -> dict[str, Any]:
+        load("latency", running.bootstrap, "--seconds", seconds / 2, "--topic", "warm")
         result = load("latency", running.bootstrap, "--seconds", seconds)
         return {"p50": result["p50_ms"], "p99": result["p99_ms"], "failed": result["failed"]}
 
     for number in range(rounds):
         say(f"latency, round {number + 1} of {rounds}: ms end to end, 1,000 messages a second")
+        bare = floor.latency(1000, seconds)
+        figures.setdefault(FLOOR, []).append(bare)
+        say(f"  {FLOOR}: p50 {bare['p50']:.2f}  p99 {bare['p99']:.2f}")
         each_peer(figures, measure)
     return figures
 

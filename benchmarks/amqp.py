@@ -192,6 +192,7 @@ def _number(value: float) -> str:
 
 def write_docs(results: dict[str, Figures], table: str, command: str) -> None:
     """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
+    plots = ""
     for key, column, title, lower in (
         ("100 B", "consumed", "AMQP, persistent, confirmed, 100 B, messages/s end to end", False),
         ("1024 B", "consumed", "AMQP, persistent, confirmed, 1 KiB, messages/s end to end", False),
@@ -200,17 +201,17 @@ def write_docs(results: dict[str, Figures], table: str, command: str) -> None:
         figures = results.get(key)
         if figures:
             values = [(name, median(figures, name, column) or 0.0) for name in figures]
-            chart.bars(
-                DOCS / "benchmarks" / f"amqp-{key.split()[0].strip(',')}.svg", title,
-                [(name, value, _number(value)) for name, value in values], lower_is_better=lower,
-            )  # fmt: skip
+            file = f"benchmarks/amqp-{key.split()[0].strip(',')}.svg"
+            bars = [(name, value, _number(value)) for name, value in values]
+            chart.bars(DOCS / file, title, bars, lower_is_better=lower)
+            plots += f"\n![{title}]({file})\n"
     page = DOCS / "benchmarks.md"
     before, _, rest = page.read_text().partition("<!-- amqp: begin -->")
     _, _, after = rest.partition("<!-- amqp: end -->")
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
     page.write_text(
         f"{before}<!-- amqp: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:\n\n"
-        f"{table}<!-- amqp: end -->{after}"
+        f"{table}{plots}<!-- amqp: end -->{after}"
     )
 
 

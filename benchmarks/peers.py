@@ -8,6 +8,8 @@ that cannot be had, `apache_kafka` says so and the comparison is left out of the
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import re
 import shutil
 import signal
@@ -16,12 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 KAFKA_VERSION = "4.3.1"
-CACHE = Path.home() / ".cache" / "penstock-benchmarks" / f"kafka-{KAFKA_VERSION}"
+ROOT = Path(__file__).parent.parent
+HOME = Path.home() / ".cache" / "penstock-benchmarks"
+CACHE = HOME / f"kafka-{KAFKA_VERSION}"
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -53,14 +58,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@functools.cache
+def plain_python() -> str:
+    """An environment as `pip install penstock` makes it: what tests need slows a start."""
+    place = HOME / "plain"
+    needs = (ROOT / "pyproject.toml").read_text()
+    stamp = place / "installed.toml"
+    if not stamp.exists() or stamp.read_text() != needs:
+        venv.create(place, with_pip=True, clear=True)
+        install = [str(place / "bin" / "pip"), "install", "--quiet", "--editable", str(ROOT)]
+        subprocess.run(install, check=True)
+        stamp.write_text(needs)
+    return str(place / "bin" / "python")
+
+
 @contextlib.contextmanager
 def penstock(*flags: str, data: Path | None = None) -> Iterator[Running]:
     """`penstock serve` with a data directory of its own."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=Path.cwd()) as directory:
+        python = plain_python()
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", "--data", str(data or directory),
-             "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
+            [python, "-m", "penstock", "serve", "--data", str(data or directory), "--kafka",
+             "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -14,14 +14,10 @@ clock or catalogue is in use.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import socket
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
@@ -37,7 +33,6 @@ from penstock.kafka.server import KafkaServer
 from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
-from penstock.model import records
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
@@ -46,7 +41,6 @@ from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
-from penstock.runtime.process import allow_open_files, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
@@ -64,7 +58,6 @@ from penstock.services.share_rules import ShareRules, share_rules
 from penstock.services.topics import Topics, new_topic_id
 from penstock.services.transaction_upkeep import keep_transactions
 from penstock.services.transactions import TransactionLimits, Transactions
-from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
 
@@ -238,6 +231,8 @@ class Broker:
                 messaging=self.messaging,
                 kafka=self.kafka,
                 amqp=self.amqp,
+                config=lambda: self.services.config,
+                addresses=self.addresses,
                 api_name=api_name,
                 flush_histogram=self.flush_times,
                 loop_delay=self.loop_delays,
@@ -343,56 +338,3 @@ def reachable(bound: tuple[str, int]) -> tuple[str, int]:
     if host in ("0.0.0.0", "::"):
         return socket.gethostname(), port
     return host, port
-
-
-# --- as a process ---------------------------------------------------------------------------------
-
-
-def serve(config: BrokerConfig) -> int:
-    """Run a broker until SIGTERM or Ctrl-C; returns the exit status."""
-    import uvloop
-
-    started = time.monotonic() - process_age()
-    allow_open_files()
-    logging.basicConfig(
-        level=config.verbosity.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, started))
-
-
-async def _serve(config: BrokerConfig, started: float) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    broker = Broker(config)
-    await broker.open()
-    sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
-    sys.stdout.flush()
-    warming = loop.run_in_executor(None, warm_up)
-    await stop.wait()
-    await warming
-    await broker.close()
-    return 0
-
-
-def warm_up() -> None:
-    """Import what the first clients will need, once the doors are open; in a thread."""
-    codec.warm_up()
-    records.warm_up()
-
-
-def ready_line(addresses: Mapping[str, tuple[str, int] | None], seconds: float) -> str:
-    """The one line on standard output: others parse it."""
-    doors = " ".join(
-        f"{door}=off" if bound is None else f"{door}={_host_port(*bound)}"
-        for door, bound in addresses.items()
-    )
-    return f"penstock ready {doors} pid={os.getpid()} in {seconds:.2f}s"
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

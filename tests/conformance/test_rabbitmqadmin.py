@@ -6,7 +6,9 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
+import pika
 import pytest
+from pika.exceptions import ConnectionClosedByBroker
 
 from support.broker import BrokerProcess
 
@@ -16,11 +18,16 @@ Admin = Callable[..., str]
 
 
 @pytest.fixture
-def admin(start_broker: Callable[..., BrokerProcess]) -> Admin:
+def broker_of(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    return start_broker()
+
+
+@pytest.fixture
+def admin(broker_of: BrokerProcess) -> Admin:
     program = shutil.which("rabbitmqadmin")
     if program is None:
         pytest.skip("rabbitmqadmin is not installed")
-    host, _, port = start_broker().http.removeprefix("http://").rpartition(":")
+    host, _, port = broker_of.http.removeprefix("http://").rpartition(":")
 
     def run(*words: str) -> str:
         command = [program, "-H", host, "-P", port, "-f", "tsv", "-q", *words]
@@ -48,6 +55,25 @@ def test_rabbitmqadmin_declares_publishes_gets_and_deletes(admin: Admin) -> None
     admin("delete", "queue", "name=q")
     admin("delete", "exchange", "name=e")
     assert admin("list", "queues", "name") == ""
+
+
+def test_rabbitmqadmin_shows_who_is_connected(admin: Admin, broker_of: BrokerProcess) -> None:
+    parameters = pika.ConnectionParameters("127.0.0.1", broker_of.amqp_port, heartbeat=0)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.queue_declare("q")
+    channel.basic_consume("q", lambda *_: None, consumer_tag="me")
+    [name, user, channels] = admin("list", "connections", "name", "user", "channels").split("\t")
+    assert [user, channels.strip()] == ["guest", "1"]
+    assert admin("list", "channels", "name", "consumer_count") == f"{name} (1)\t1\n"
+    assert admin("list", "consumers", "consumer_tag", "queue.name") == "me\tq\n"
+    assert admin("list", "nodes", "running") == "True\n"
+    shown = admin("show", "overview", "object_totals.consumers", "product_name")
+    assert shown == "1\tPenstock\n"
+    admin("close", "connection", f"name={name}")
+    with pytest.raises(ConnectionClosedByBroker, match="closed via the management API"):
+        connection.process_data_events(10)
+    assert admin("list", "connections", "name") == ""
 
 
 def test_rabbitmqadmin_looks_after_users_virtual_hosts_and_policies(admin: Admin) -> None:

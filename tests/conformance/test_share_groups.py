@@ -352,7 +352,7 @@ def test_dead_letters_say_where_they_come_from(
     confluent: Confluent,
     copies: bool,
 ) -> None:
-    graveyard = make_topic("dlq.graveyard")
+    graveyard = make_topic("dlq.graveyard", errors_deadletterqueue_group_enable="true")
     group = make_group(
         share_delivery_count_limit=2,
         errors_deadletterqueue_topic_name=graveyard,
@@ -377,6 +377,21 @@ def test_dead_letters_say_where_they_come_from(
     assert why["__dlq.errors.offset"] == b"0"
     assert why["__dlq.errors.group"] == group.encode()
     assert dict(second.headers)["__dlq.errors.delivery.count"] == b"2"
+
+
+@pytest.mark.own_broker
+def test_a_topic_that_does_not_allow_it_gets_no_dead_letters(
+    bootstrap: str, topic: str, make_group: MakeGroup, make_topic: MakeTopic, confluent: Confluent
+) -> None:
+    closed = make_topic("dlq.closed")
+    fill(confluent, topic, 2)
+    group = make_group(errors_deadletterqueue_topic_name=closed)
+    with Sharer(bootstrap, group, [topic]) as member:
+        taken = member.take(2)
+        member.say(taken, REJECT)
+        member.commit()
+        assert member.drain() == []  # they are let go all the same
+    assert confluent.watermarks(closed) == (0, 0)
 
 
 # --- restarts -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.support.naive_queue import NaiveMessage, NaiveQueue
 
 from penstock.machines.queue import Queue
 from penstock.machines.queue_outcome import DeadLetters, Marks, Outcome
-from penstock.model.queue_journal import Checkpoint, JournalRecord, decode, encode
+from penstock.model.queue_journal import Acked, Checkpoint, JournalRecord, decode, encode
 from penstock.model.queue_settings import Overflow, QueueSettings
 
 HOLDERS = st.sampled_from(["a", "b"])
@@ -49,14 +49,19 @@ def messages(draw: st.DrawFn) -> tuple[int, int, int | None, int | None]:
 
 
 class QueueAgainstNaive(RuleBasedStateMachine):
-    @initialize(rules=queue_settings())
-    def start(self, rules: QueueSettings) -> None:
+    @initialize(rules=queue_settings(), before=st.sampled_from([0, 0, 1015, 2040]))
+    def start(self, rules: QueueSettings, before: int) -> None:
+        """A new queue, or one whose first messages are done with, near the edge of a chunk."""
         self.rules = rules
         self.now_ms = 1_000_000
         self.naive = NaiveQueue(rules)
         self.journal: list[bytes] = []
         self.dying: list[DeadLetters] = []
         self.queue = Queue(rules)
+        if before:
+            settled = [NaiveMessage(at, 0, 0, 0, state="settled") for at in range(before)]
+            self.naive.messages += settled
+            self.keep(Acked(((0, before),)))
         self.queue.recovered()
 
     # --- what happens -----------------------------------------------------------------------------

@@ -31,9 +31,10 @@ def check_stream(data: bytes, *, logged_in: bool) -> None:
         for event in connection.receive(data[start : start + 37]):
             match event:
                 case Published():
-                    assert len(event.body) <= LIMITS.max_message_bytes
-                    with contextlib.suppress(MalformedRequest):
-                        message_properties.parse(event.properties)
+                    for _, properties, bodies in event.groups:
+                        assert max(map(len, bodies)) <= LIMITS.max_message_bytes
+                        with contextlib.suppress(MalformedRequest):
+                            message_properties.parse(properties)
                 case LoginAttempted():
                     connection.accept_login()
                 case VirtualHostWanted():

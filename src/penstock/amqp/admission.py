@@ -32,12 +32,10 @@ if TYPE_CHECKING:
 
 REPLY_TO_QUEUE = "amq.rabbitmq.reply-to"
 _LOOKED_AT = EXPIRATION | HEADERS | REPLY_TO | USER_ID
-_REMEMBERED, _REMEMBERED_BYTES = 64, 32
 
 
 def admit(channel: Channel, target: PublishTarget, raw: bytes) -> bytes:
     """The properties to publish with; AmqpError when the message is refused."""
-    publishing = channel.connection.publishing
     if target.immediate:
         raise AmqpError(NOT_IMPLEMENTED, "immediate=true", PUBLISH_IDS)
     try:
@@ -47,11 +45,8 @@ def admit(channel: Channel, target: PublishTarget, raw: bytes) -> bytes:
         raise AmqpError(FRAME_ERROR, str(failure), PUBLISH_IDS) from None
     except BrokerError as failure:
         raise amqp_error(failure, PUBLISH_IDS) from None
-    publishing.writable_exchange = target.exchange
     if properties.flags & _LOOKED_AT:
         return _examine(channel, properties)
-    if len(raw) <= _REMEMBERED_BYTES and len(publishing.plain) < _REMEMBERED:
-        publishing.plain.add(raw)
     return raw
 
 

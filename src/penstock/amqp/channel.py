@@ -17,6 +17,7 @@ from penstock.amqp import admission
 from penstock.amqp.consumer import Consumer
 from penstock.amqp.transaction import Transaction
 from penstock.amqp.unsettled import Taken, Unsettled
+from penstock.services.session import Message
 from penstock.wire.amqp.channel import ChannelState
 from penstock.wire.amqp.codes import NOT_FOUND, PRECONDITION_FAILED, AmqpError
 from penstock.wire.amqp.events import Acknowledged, Event, Published, Rejected
@@ -72,19 +73,17 @@ class Channel:
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(self, event: Published) -> None:
-        """Check a message and put it with the others of this read."""
-        _, target, properties, body = event
-        publishing = self.connection.publishing
-        if (
-            target.exchange != publishing.writable_exchange
-            or properties not in publishing.plain
-            or target.immediate
-        ):
-            properties = admission.admit(self, target, properties)
-        if self.transaction is not None:
-            self.transaction.publish(target, properties, body)
-        else:
-            publishing.add(self, target, properties, body)
+        """Check messages and put them with the others of this read."""
+        if self.transaction is None:
+            self.connection.publishing.begin_run(self)
+        for target, properties, bodies in event.groups:
+            admitted = admission.admit(self, target, properties)
+            exchange, key = target.exchange, target.routing_key
+            messages = [Message(exchange, key, admitted, body) for body in bodies]
+            if self.transaction is not None:
+                self.transaction.publish(messages, target)
+            else:
+                self.connection.publishing.add(messages, target.mandatory)
 
     def reply_consumer(self) -> Consumer | None:
         """The consumer of `amq.rabbitmq.reply-to`, when this channel has one."""

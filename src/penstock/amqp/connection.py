@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.amqp import opening
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.amqp")
 
+Address = tuple[str, int]
 HANDSHAKE_S = 10.0
 _WITH_EVERY_MESSAGE: Final = (Published, Acknowledged, Rejected)
 _ON_A_CHANNEL: Final = (Called, ChannelClosed, ChannelFailed)
@@ -71,7 +72,10 @@ class Connection(asyncio.Protocol):
         self.publishing = Publishing(self)
         self.fetching = asyncio.Lock()
         self.peer = "unknown"
+        self.ends: tuple[Address, Address] = (("", 0), ("", 0))  # ours, the client's
         self.is_loopback = False
+        self.connected_at_ms = server.messaging.queues.clock.now_ms()
+        self.bytes_in = self.bytes_out = 0
         self.heartbeat = Heartbeat(0, server.loop.time())
         self._transport: asyncio.Transport | None = None
         self._channels: set[Channel] = set()
@@ -83,6 +87,16 @@ class Connection(asyncio.Protocol):
         name = self.user.name if self.user else "nobody"
         return f"<Connection {self.peer} {name} {self.virtual_host!r} {self.wire}>"
 
+    @property
+    def name(self) -> str:
+        """Both ends, as RabbitMQ names connections."""
+        (host, port), (peer_host, peer_port) = self.ends
+        return f"{peer_host}:{peer_port} -> {host}:{port}"
+
+    @property
+    def channels(self) -> Collection[Channel]:
+        return self._channels
+
     # --- what asyncio calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -93,6 +107,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = f"{peer[0]}:{peer[1]}"
+            self.ends = transport.get_extra_info("sockname")[:2], peer[:2]
             self.is_loopback = ipaddress.ip_address(peer[0]).is_loopback
         self.server.connected(self, transport)
 
@@ -108,7 +123,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heartbeat.received_at = self.server.loop.time()
         self.stats.bytes_in += len(data)
-        self._handle(self.wire.receive(data))
+        self.bytes_in += len(data)
+        try:
+            self._handle(self.wire.receive(data))
+        except Exception as failure:
+            self.fail_unexpectedly(failure)
         if self.flow.may_be_full or self.publishing.outstanding_bytes > PUBLISHED_CHECK_BYTES:
             self.flow.adjust()
 
@@ -353,6 +372,7 @@ class Connection(asyncio.Protocol):
         self.heartbeat.sent_at = self.server.loop.time()
         data = out[0] if len(out) == 1 else b"".join(out)
         self.stats.bytes_out += len(data)
+        self.bytes_out += len(data)
         transport.write(data)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import SubscriptionEnded
@@ -21,19 +22,33 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES = 512
 BATCH_BYTES = 512 * 1024
+_NO_ARGUMENTS: Mapping[str, object] = {}
 
 
 class Consumer:
     """A subscription and the task that empties it. It is the `Source` of its deliveries."""
 
-    __slots__ = ("_channel", "_encoder", "_task", "is_stopped", "subscription", "tag")
+    __slots__ = (
+        "_channel", "_encoder", "_task", "arguments", "exclusive", "is_stopped", "subscription",
+        "tag",
+    )  # fmt: skip
 
-    def __init__(self, channel: Channel, tag: str, subscription: AnySubscription) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        tag: str,
+        subscription: AnySubscription,
+        *,
+        exclusive: bool = False,
+        arguments: Mapping[str, object] = _NO_ARGUMENTS,
+    ) -> None:
         self._channel = channel
         self._encoder = DeliveryEncoder(channel.number, tag, channel.connection.wire.frame_max)
         self._task: asyncio.Task[None] | None = None
         self.tag = tag
         self.subscription = subscription
+        self.exclusive = exclusive
+        self.arguments = arguments
         self.is_stopped = False
 
     def __repr__(self) -> str:
@@ -69,6 +84,7 @@ class Consumer:
                     # What `ready` found is kept for us until `try_take`, so nothing waits between.
                     await self.subscription.ready()
                     self._deliver()
+                    await asyncio.sleep(0)  # others have their turn, however much is ready
             except SubscriptionEnded:
                 if not self.is_stopped:
                     channel.consumer_ended(self)

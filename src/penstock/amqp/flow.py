@@ -50,6 +50,14 @@ class Flow:
         for waiter in self._waiters:
             waiter.cancel()
 
+    @property
+    def state(self) -> str:
+        """RabbitMQ's words: running; blocked by an alarm; or flow, held back for a while."""
+        alarm = self._connection.server.messaging.alarm.blocked
+        if self._has_published and alarm is not None:
+            return "blocked"
+        return "running" if self.is_reading else "flow"
+
     # --- writing ----------------------------------------------------------------------------------
 
     def stop_writing(self) -> None:

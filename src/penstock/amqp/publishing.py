@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.services.session import Message
 from penstock.wire.amqp import content
 from penstock.wire.amqp.codes import NO_ROUTE
-from penstock.wire.amqp.content import PublishTarget
 
 if TYPE_CHECKING:
     from penstock.amqp.channel import Channel
@@ -28,37 +27,44 @@ if TYPE_CHECKING:
 _NO_ROUTE = (NO_ROUTE, "NO_ROUTE")
 
 
+class _Run(NamedTuple):
+    """Messages of a batch that follow each other on one channel."""
+
+    channel: Channel
+    start: int  # index of the first in the batch
+    first_number: int  # of the first on the channel, when it confirms; else 0
+
+
 class _Batch:
     """What was published together, until it is confirmed."""
 
-    __slots__ = ("body_bytes", "entries", "is_done", "messages", "refused", "waiters")
+    __slots__ = ("body_bytes", "is_done", "mandatory", "messages", "refused", "runs", "waiters")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        # Beside each message: its channel, where it goes, and its number on a confirming channel.
-        self.entries: list[tuple[Channel, PublishTarget, int]] = []
+        self.runs: list[_Run] = []
+        self.mandatory: set[int] = set()  # indexes of messages that must have a queue
         self.body_bytes = 0
         self.refused: Sequence[int] = ()
         self.is_done = False
         self.waiters: list[asyncio.Future[None]] = []
 
+    def ends(self) -> Iterable[tuple[_Run, int]]:
+        """Each run with the index after its last message."""
+        starts = [run.start for run in self.runs[1:]]
+        return zip(self.runs, [*starts, len(self.messages)], strict=True)
+
 
 class Publishing:
     """The publishing side of one connection."""
 
-    __slots__ = (
-        "_batch", "_connection", "_outstanding", "outstanding_bytes", "plain", "writable_exchange",
-    )  # fmt: skip
+    __slots__ = ("_batch", "_connection", "_outstanding", "outstanding_bytes")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._batch = _Batch()
         self._outstanding: deque[_Batch] = deque()
         self.outstanding_bytes = 0
-        # What `admission` need not look at again: properties without anything to check, and, until
-        # control returns to the event loop, the exchange that was checked last.
-        self.plain: set[bytes] = set()
-        self.writable_exchange: str | None = None
 
     async def settled(self) -> None:
         """Wait until everything published so far is in its queues."""
@@ -68,22 +74,35 @@ class Publishing:
             self._outstanding[-1].waiters.append(waiter)
             await waiter
 
-    def add(self, channel: Channel, target: PublishTarget, properties: bytes, body: bytes) -> None:
-        """One message of this read."""
+    def begin_run(self, channel: Channel) -> None:
+        """Messages of a channel follow."""
         batch = self._batch
-        number = 0
-        if channel.confirms:
-            number = channel.published = channel.published + 1
-        batch.messages.append(Message(target.exchange, target.routing_key, properties, body))
-        batch.entries.append((channel, target, number))
-        batch.body_bytes += len(body)
+        self._number(batch)
+        number = channel.published + 1 if channel.confirms else 0
+        batch.runs.append(_Run(channel, len(batch.messages), number))
+
+    def add(self, messages: list[Message], mandatory: bool) -> None:
+        """Messages of the run."""
+        collected = self._batch.messages
+        if mandatory:
+            start = len(collected)
+            self._batch.mandatory.update(range(start, start + len(messages)))
+        collected += messages
+
+    def _number(self, batch: _Batch) -> None:
+        """The messages of the last run have their numbers on its channel now."""
+        if batch.runs:
+            run = batch.runs[-1]
+            if run.first_number:
+                run.channel.published = run.first_number + len(batch.messages) - run.start - 1
 
     def flush(self) -> None:
         """Hand over what has been collected."""
-        self.writable_exchange = None
         batch = self._batch
         if not batch.messages:
+            batch.runs.clear()
             return
+        self._number(batch)
         self._batch = _Batch()
         connection = self._connection
         assert connection.session is not None
@@ -91,7 +110,9 @@ class Publishing:
         connection.stats.published += len(batch.messages)
         connection.flow.note_publish()
         for index in publication.unrouted:
-            self._unrouted(batch, index)
+            if index in batch.mandatory:
+                self._return(batch, index)
+        batch.body_bytes = sum([len(message.body) for message in batch.messages])
         self._outstanding.append(batch)
         self.outstanding_bytes += batch.body_bytes
         connection.server.bytes_taken(batch.body_bytes)
@@ -99,22 +120,15 @@ class Publishing:
             self._done(batch, publication.refused)
         else:
             publication.future.add_done_callback(lambda future: self._finished(batch, future))
-        batch.messages = []
 
-    def _unrouted(self, batch: _Batch, index: int) -> None:
-        channel, target, _ = batch.entries[index]
-        if target.mandatory and not channel.is_closed:
-            message = batch.messages[index]
-            out = self._connection.wire.out
-            out += content.returned(
-                channel.number,
-                self._connection.wire.frame_max,
-                _NO_ROUTE,
-                target,
-                message.properties,
-                message.body,
+    def _return(self, batch: _Batch, index: int) -> None:
+        channel = next(run.channel for run, end in batch.ends() if index < end)
+        if not channel.is_closed:
+            connection = self._connection
+            connection.wire.out += content.returned(
+                channel.number, connection.wire.frame_max, _NO_ROUTE, batch.messages[index]
             )
-            self._connection.stats.returned += 1
+            connection.stats.returned += 1
 
     def _finished(self, batch: _Batch, future: asyncio.Future[Sequence[int]]) -> None:
         if future.cancelled():
@@ -144,12 +158,12 @@ class Publishing:
             self._confirm_one_by_one(batch)
             return
         last: dict[Channel, int] = {}
-        for channel, _, number in batch.entries:
-            if number:
-                last[channel] = number
+        for run, end in batch.ends():
+            if run.first_number:
+                last[run.channel] = run.first_number + end - run.start - 1
         out = self._connection.wire.out
         for channel, number in last.items():
-            if not channel.is_closed:
+            if not channel.is_closed and number > channel.confirmed:
                 out.append(content.confirm(channel.number, number, number > channel.confirmed + 1))
                 channel.confirmed = number
 
@@ -157,11 +171,14 @@ class Publishing:
         """A message was refused: the others are acknowledged singly, so that none passes it."""
         refused = frozenset(batch.refused)
         out = self._connection.wire.out
-        for index, (channel, _, number) in enumerate(batch.entries):
-            if not number or channel.is_closed:
+        for run, end in batch.ends():
+            channel = run.channel
+            if not run.first_number or channel.is_closed:
                 continue
-            if index in refused:
-                out.append(content.refuse(channel.number, number))
-            else:
-                out.append(content.confirm(channel.number, number, False))
-            channel.confirmed = number
+            for index in range(run.start, end):
+                number = run.first_number + index - run.start
+                if index in refused:
+                    out.append(content.refuse(channel.number, number))
+                else:
+                    out.append(content.confirm(channel.number, number, False))
+                channel.confirmed = number

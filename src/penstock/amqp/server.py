@@ -9,8 +9,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from penstock import __version__
+from penstock.amqp.clients import picture
 from penstock.amqp.connection import Connection
 from penstock.amqp.stats import AmqpStats
+from penstock.model.amqp_clients import ClientConnection
 from penstock.wire.amqp.codes import CONNECTION_FORCED, AmqpError
 from penstock.wire.amqp.handshake import Limits
 
@@ -52,6 +54,7 @@ class AmqpServer:
         self._server: asyncio.Server | None = None
         self._partings: set[asyncio.Task[None]] = set()
         messaging.alarm.listeners.append(self._alarm_changed)
+        messaging.users.on_changed.append(self._users_changed)
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address really bound (port 0 becomes a number)."""
@@ -116,6 +119,30 @@ class AmqpServer:
     def is_overloaded(self) -> bool:
         """Whether all connections together have published more than the disk keeps up with."""
         return self._unsynced_bytes > UNSYNCED_STOP_BYTES
+
+    def clients(self) -> list[ClientConnection]:
+        """Everybody who has opened a virtual host."""
+        return [picture(one) for one in self.connections if one.session is not None]
+
+    def end(self, name: str, reason: str) -> bool:
+        """Close the connection of that name; False when there is none."""
+        found = [one for one in self.connections if one.session is not None and one.name == name]
+        for connection in found:
+            connection.fail(AmqpError(CONNECTION_FORCED, reason))
+        return bool(found)
+
+    def _users_changed(self) -> None:
+        """End the connections of users and virtual hosts that were deleted."""
+        users = {user.name for user in self.messaging.users.all()}
+        for connection in list(self.connections):
+            session = connection.session
+            if session is None:
+                continue
+            host, name = session.vhost.name, session.user.name
+            if self.messaging.vhosts.get(host) is not session.vhost:
+                connection.fail(AmqpError(CONNECTION_FORCED, f"vhost '{host}' is deleted"))
+            elif name not in users:
+                connection.fail(AmqpError(CONNECTION_FORCED, f"user '{name}' is deleted"))
 
     def _parted(self, task: asyncio.Task[None]) -> None:
         self._partings.discard(task)

@@ -35,13 +35,19 @@ class Transaction:
         self._settlements: list[tuple[str, Taken]] = []
         self._held_bytes = 0
 
-    def publish(self, target: PublishTarget, properties: bytes, body: bytes) -> None:
-        self._held_bytes += len(body) + len(properties) + _MESSAGE_OVERHEAD
+    def __len__(self) -> int:
+        """How many messages wait for the commit."""
+        return len(self._messages)
+
+    def publish(self, messages: list[Message], target: PublishTarget) -> None:
+        self._held_bytes += sum(
+            [len(one.body) + len(one.properties) + _MESSAGE_OVERHEAD for one in messages]
+        )
         if self._held_bytes > MAX_HELD_BYTES:
             text = f"a transaction of more than {MAX_HELD_BYTES} bytes"
             raise AmqpError(RESOURCE_ERROR, text, content.PUBLISH_IDS)
-        self._messages.append(Message(target.exchange, target.routing_key, properties, body))
-        self._targets.append(target)
+        self._messages += messages
+        self._targets += [target] * len(messages)
 
     def settle(self, verb: str, taken: Taken) -> None:
         self._settlements.append((verb, taken))
@@ -67,14 +73,11 @@ class Transaction:
         connection.stats.published += len(messages)
         for index in publication.unrouted:
             if targets[index].mandatory:
-                message = messages[index]
                 connection.wire.out += content.returned(
                     self._channel.number,
                     connection.wire.frame_max,
                     (NO_ROUTE, "NO_ROUTE"),
-                    targets[index],
-                    message.properties,
-                    message.body,
+                    messages[index],
                 )
         return await publication.settled()
 

@@ -170,7 +170,7 @@ def describe(
         "unacknowledged": queue["messages_unacknowledged"],
         "scheduled": queue["messages_scheduled"],
         "consumers": queue["consumers"],
-        "log": human_bytes(queue["message_bytes"]),
+        "log": human_bytes(queue["message_bytes"] or 0),
         "published": stats["publish"],
         "delivered": stats["deliver"],
         "acknowledged": stats["ack"],

@@ -70,7 +70,7 @@ def application(view: BrokerView) -> Starlette:
             Route("/api/topics/{name}", topic),
             Route("/api/groups", groups),
             Route("/api/groups/{name:path}", group),
-            *routes(view.messaging),
+            *routes(view),
         ],
         exception_handlers={BrokerError: _refused, asyncio.TimeoutError: _late},
     )

@@ -28,6 +28,7 @@ from penstock.errors import (
     NotFound,
     RequestTimedOut,
 )
+from penstock.http.view import BrokerView
 from penstock.services.messaging import Messaging
 from penstock.services.session import Session
 from penstock.services.users import ADMINISTRATOR, GUEST, User
@@ -46,15 +47,16 @@ class BodyTooLarge(Exception):
 class Call:
     """A request of somebody who has logged in."""
 
-    __slots__ = ("messaging", "names", "request", "user")
+    __slots__ = ("messaging", "names", "request", "user", "view")
 
     def __init__(
-        self, request: Request, names: Sequence[str], user: User, messaging: Messaging
+        self, request: Request, names: Sequence[str], user: User, view: BrokerView
     ) -> None:
         self.request = request
         self.names = names  # what stands for the {words} of the path
         self.user = user
-        self.messaging = messaging
+        self.view = view
+        self.messaging = view.messaging
 
     def __repr__(self) -> str:
         return f"<Call {self.request.method} {self.request.url.path} by {self.user.name!r}>"

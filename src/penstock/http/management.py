@@ -27,10 +27,19 @@ from penstock.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from penstock.http import accounts, bindings, dead_letters, exchanges, policies, queues
+from penstock.http import (
+    accounts,
+    bindings,
+    clients,
+    dead_letters,
+    exchanges,
+    overview,
+    policies,
+    queues,
+)
 from penstock.http.answer import Answer, Json
 from penstock.http.call import BodyTooLarge, Call, authenticate
-from penstock.services.messaging import Messaging
+from penstock.http.view import BrokerView
 
 Handler = Callable[[Call], Awaitable[Answer]]
 METHODS = ["GET", "PUT", "POST", "DELETE", "PATCH"]
@@ -48,6 +57,19 @@ def _row(method: str, path: str, handler: Handler) -> _Row:
 
 TABLE: Sequence[_Row] = [
     _row("GET", "whoami", accounts.whoami),
+    _row("GET", "overview", overview.show),
+    _row("GET", "nodes", overview.list_nodes),
+    _row("GET", "nodes/{}", overview.show_node),
+    _row("GET", "connections", clients.list_connections),
+    _row("GET", "connections/{}", clients.show_connection),
+    _row("DELETE", "connections/{}", clients.close_connection),
+    _row("GET", "connections/{}/channels", clients.list_channels_of_connection),
+    _row("GET", "vhosts/{}/connections", clients.list_connections_of_vhost),
+    _row("GET", "channels", clients.list_channels),
+    _row("GET", "channels/{}", clients.show_channel),
+    _row("GET", "vhosts/{}/channels", clients.list_channels_of_vhost),
+    _row("GET", "consumers", clients.list_consumers),
+    _row("GET", "consumers/{}", clients.list_consumers_of_vhost),
     _row("GET", "vhosts", accounts.list_vhosts),
     _row("GET", "vhosts/{}", accounts.show_vhost),
     _row("PUT", "vhosts/{}", accounts.put_vhost),
@@ -100,11 +122,11 @@ TABLE: Sequence[_Row] = [
 ]
 
 
-def routes(messaging: Messaging) -> list[Route]:
+def routes(view: BrokerView) -> list[Route]:
     """The routes of the management API, to stand beside those that only read."""
 
     async def manage(request: Request) -> Response:
-        return await _answer(request, messaging)
+        return await _answer(request, view)
 
     areas = dict.fromkeys(row.pattern[0] for row in TABLE)
     return [
@@ -114,11 +136,11 @@ def routes(messaging: Messaging) -> list[Route]:
     ]
 
 
-async def _answer(request: Request, messaging: Messaging) -> Response:
+async def _answer(request: Request, view: BrokerView) -> Response:
     try:
-        user = await authenticate(request, messaging)
+        user = await authenticate(request, view.messaging)
         handler, names = find(request.method, _segments(request))
-        answer = await handler(Call(request, names, user, messaging))
+        answer = await handler(Call(request, names, user, view))
     except _WrongMethod as wrong:
         text = f"{request.method} is not possible here"
         return Json({"error": text}, 405, headers={"Allow": ", ".join(wrong.allowed)})

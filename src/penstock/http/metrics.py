@@ -7,7 +7,6 @@ the start has nothing to tell.
 
 from __future__ import annotations
 
-import os
 import resource
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.model.histogram import BOUNDS, Histogram
+from penstock.runtime.process import open_files, resident_bytes
 
 if TYPE_CHECKING:
     from penstock.http.view import BrokerView
@@ -250,11 +250,10 @@ def _process(view: BrokerView) -> Iterator[Metric]:
     yield _counter(
         "process_cpu_seconds", "Processor time used.", [((), usage.ru_utime + usage.ru_stime)]
     )
-    if not os.path.isdir("/proc/self/fd"):  # macOS has no /proc
-        return
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    yield _gauge(
-        "process_resident_memory_bytes", "Resident memory of the broker.", [((), resident)]
-    )
-    yield _gauge("process_open_fds", "Open files.", [((), len(os.listdir("/proc/self/fd")))])
+    resident, files = resident_bytes(), open_files()
+    if resident is not None:
+        yield _gauge(
+            "process_resident_memory_bytes", "Resident memory of the broker.", [((), resident)]
+        )
+    if files is not None:
+        yield _gauge("process_open_fds", "Open files.", [((), files)])

@@ -15,28 +15,26 @@ from penstock.http.message_json import (
     table_from_json,
 )
 from penstock.services.browsing import Browsed, browse, oldest_age
-from penstock.services.queue import Queue
+from penstock.services.queue import Queue, QueueCounts
 from penstock.services.session import Delivery
 
 MOST_MESSAGES = 1000  # in one answer
 MOST_BYTES = 16 << 20  # of bodies in one answer, but always one message
-_MOST_WOKEN = 1000  # queues that one list reads from disk
+MOST_WOKEN = 1000  # queues that one list reads from disk
 
 
 # --- queues ---------------------------------------------------------------------------------------
 
 
 async def json_of_queue(call: Call, queue: Queue, *, wake: bool = True) -> dict[str, Any]:
-    """A queue; its counts are null while it sleeps, if it is not to be woken for them."""
+    """A queue; what only its working part knows is null while it sleeps and is not to be woken."""
     queues = call.messaging.queues
-    if wake:
-        await queues.info(queue)
-    live = queue.live
-    machine = live.machine if live is not None else None
-    unknown = None if not wake else 0
-    ready = machine.ready if machine is not None else unknown
-    unacknowledged = machine.delivered if machine is not None else unknown
-    scheduled = machine.held if machine is not None else unknown
+    counts = queue.counts
+    if counts is None and wake:
+        ready = (await queues.info(queue)).message_count
+        counts = queue.counts or QueueCounts(ready, ready, 0, 0)
+    size = call.view.partitions.size_bytes(queue.topic, 0)
+    empty = 0 if counts is not None and not counts.messages else None
     return {
         "vhost": queue.vhost,
         "name": queue.name,
@@ -47,12 +45,12 @@ async def json_of_queue(call: Call, queue: Queue, *, wake: bool = True) -> dict[
         "arguments": json_of_value(queue.arguments),
         "policy": queue.policy,
         "topic": queue.topic,
-        "state": "running" if live is not None else "idle",
-        "messages": machine.unsettled if machine is not None else unknown,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacknowledged,
-        "messages_scheduled": scheduled,
-        "message_bytes": live.log.replica.log.size_bytes if live is not None else unknown,
+        "state": "running" if queue.live is not None else "idle",
+        "messages": counts and counts.messages,
+        "messages_ready": counts and counts.ready,
+        "messages_unacknowledged": counts and counts.unacknowledged,
+        "messages_scheduled": counts and counts.scheduled,
+        "message_bytes": empty if size is None else size,
         "consumers": queue.consumer_count,
         "message_stats": {
             "publish": queue.published,
@@ -66,8 +64,9 @@ async def _list(call: Call, queues: Iterable[Queue]) -> Answer:
     rows: list[dict[str, Any]] = []
     woken = 0
     for queue in sorted(queues, key=lambda one: (one.vhost, one.name)):
-        rows.append(await json_of_queue(call, queue, wake=woken < _MOST_WOKEN))
-        woken += queue.live is not None
+        slept = queue.live is None
+        rows.append(await json_of_queue(call, queue, wake=woken < MOST_WOKEN))
+        woken += slept and queue.live is not None
     return Answer(rows)
 
 
@@ -84,6 +83,7 @@ async def list_of_vhost(call: Call) -> Answer:
 async def show(call: Call) -> Answer:
     vhost, name = call.names
     queue = call.visible_vhost(vhost).queue(name)
+    await call.messaging.queues.info(queue)
     row = await json_of_queue(call, queue)
     now_ms = queue.host.clock.now_ms()
     row["oldest_age"] = None if queue.live is None else await oldest_age(queue.live, now_ms)

@@ -4,12 +4,14 @@ unless one topic is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock import __version__
+from penstock.config import BrokerConfig
 from penstock.errors import GroupIdNotFound
+from penstock.model.amqp_clients import ClientConnection
 from penstock.model.cluster import Cluster
 from penstock.model.histogram import Histogram
 from penstock.model.kafka_stats import KafkaStats
@@ -59,6 +61,10 @@ class AmqpDoor(Protocol):
     @property
     def connections(self) -> Sized: ...
 
+    def clients(self) -> Sequence[ClientConnection]: ...
+
+    def end(self, name: str, reason: str) -> bool: ...
+
 
 @dataclass(slots=True, kw_only=True)
 class BrokerView:
@@ -71,6 +77,8 @@ class BrokerView:
     messaging: Messaging
     kafka: KafkaDoor | None
     amqp: AmqpDoor | None
+    config: Callable[[], BrokerConfig]  # settings change while the broker runs
+    addresses: Mapping[str, tuple[str, int] | None]  # of the doors
     api_name: Callable[[int], str]
     flush_histogram: Histogram
     loop_delay: Histogram

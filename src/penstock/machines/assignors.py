@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.model.consumer_group_records import Assignment
+from penstock.model.group_record import Assignment
 
 Partition = tuple[uuid.UUID, int]
 

@@ -21,7 +21,6 @@ from enum import IntEnum, StrEnum
 
 from penstock.errors import FencedInstanceId, UnknownMember
 from penstock.model.consumer_group_records import (
-    Assignment,
     ConsumerGroupRecord,
     CurrentAssignment,
     GroupEpochBumped,
@@ -35,6 +34,7 @@ from penstock.model.consumer_group_records import (
     TargetAssigned,
     TargetEpochReached,
 )
+from penstock.model.group_record import Assignment
 
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1

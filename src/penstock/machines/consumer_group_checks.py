@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.errors import IllegalGeneration, StaleMemberEpoch
+from penstock.errors import IllegalGeneration, StaleMemberEpoch, UnsupportedVersion
 from penstock.machines.consumer_group import ConsumerGroup
 from penstock.model.consumer_group_records import (
     ConsumerGroupRecord,
@@ -23,12 +23,23 @@ def check_commit(
     epoch: int,
     *,
     transactional: bool = False,
+    knows_epochs: bool = True,
 ) -> None:
-    """A member commits under its epoch; anybody may while the group has no members."""
+    """A member commits under its epoch; anybody may while the group has no members.
+
+    A member of the new protocol that commits with a request from before it cannot be told that its
+    epoch is stale, so such a request is refused.
+    """
     if epoch < 0 and not group.members:
         return
     if transactional and not member_id and instance_id is None:
         return  # TxnOffsetCommit need not say who commits
+    if not (knows_epochs or transactional):
+        subscription = group.require_member(member_id, instance_id)
+        if subscription.classic is None:
+            raise UnsupportedVersion(
+                "members of consumer groups commit with OffsetCommit 9 or later"
+            )
     _check_epoch(group, member_id, instance_id, epoch)
 
 

@@ -52,8 +52,9 @@ from penstock.machines.group_commands import (
     SyncGroup,
 )
 from penstock.model import consumer_protocol
-from penstock.model.consumer_group_records import Assignment, ClassicMetadata, Subscription
+from penstock.model.consumer_group_records import ClassicMetadata, Subscription
 from penstock.model.consumer_protocol import ConsumerSubscription
+from penstock.model.group_record import Assignment
 
 
 def join(

@@ -36,11 +36,11 @@ from penstock.machines.consumer_group_steps import (
 )
 from penstock.machines.decision import Decision, Draft, Timer, TimerKind
 from penstock.model.consumer_group_records import (
-    Assignment,
     CurrentAssignment,
     MemberReconciled,
     Subscription,
 )
+from penstock.model.group_record import Assignment
 from penstock.model.pattern import pattern
 
 

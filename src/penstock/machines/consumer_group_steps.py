@@ -23,7 +23,6 @@ from penstock.machines.consumer_group_checks import member_tombstones
 from penstock.machines.decision import Draft, TimerKind
 from penstock.machines.reconciliation import reconcile
 from penstock.model.consumer_group_records import (
-    Assignment,
     CurrentAssignment,
     GroupEpochBumped,
     MemberReconciled,
@@ -36,6 +35,7 @@ from penstock.model.consumer_group_records import (
     TargetAssigned,
     TargetEpochReached,
 )
+from penstock.model.group_record import Assignment
 from penstock.model.pattern import pattern
 
 ConsumerDraft = Draft[ConsumerGroup]

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 
 from penstock.errors import AccessRefused
 
-_UNLIMITED = 1 << 62
-
 
 class Consumer:
     """One consumer of one queue."""
@@ -46,13 +44,15 @@ class Consumer:
 class Consumers:
     """The consumers of one queue."""
 
-    __slots__ = ("_all", "_asking", "active", "single_active")
+    __slots__ = ("_all", "_asking", "_preferred", "active", "single_active")
 
     def __init__(self, *, single_active: bool = False) -> None:
         self.single_active = single_active
         self.active: Consumer | None = None  # only in a queue with a single active consumer
         self._all: dict[Consumer, None] = {}  # in order of arrival
-        self._asking: dict[int, dict[Consumer, None]] = {}  # by priority; first one is next
+        # Those that want messages and have room, by priority; the first one is next.
+        self._asking: dict[int, dict[Consumer, None]] = {}
+        self._preferred: Consumer | None = None  # who should be active
 
     def __len__(self) -> int:
         return len(self._all)
@@ -65,7 +65,7 @@ class Consumers:
         if self._all and (consumer.exclusive or next(iter(self._all)).exclusive):
             raise AccessRefused("in exclusive use")
         self._all[consumer] = None
-        self._maybe_hand_over()
+        self._choose()
 
     def remove(self, consumer: Consumer) -> None:
         if consumer not in self._all:
@@ -74,74 +74,83 @@ class Consumers:
         del self._all[consumer]
         if consumer is self.active:
             self.active = None
-            self._maybe_hand_over()
+        self._choose()
 
     def want(self, consumer: Consumer, count: int) -> None:
         """The consumer could do with `count` messages from now on; 0 takes that back."""
         consumer.wanted = count
-        asking = self._asking.setdefault(consumer.priority, {})
-        if count:
-            asking.setdefault(consumer)
-        else:
-            asking.pop(consumer, None)
-            if not asking:
-                del self._asking[consumer.priority]
+        self._place(consumer)
+
+    def limit(self, consumer: Consumer, prefetch: int) -> None:
+        """The consumer may hold so many from now on; 0 is any number."""
+        consumer.prefetch = prefetch
+        self._place(consumer)
 
     def next_taker(self) -> Consumer | None:
         """Whose turn it is, if anybody wants messages and has room."""
         if self.single_active:
             active = self.active
-            if active is None or not active.room or self._rival() is not active:
+            if active is None or active is not self._preferred or not active.room:
                 return None
             return active
-        for priority in sorted(self._asking, reverse=True):
-            for consumer in self._asking[priority]:
-                if consumer.room:
-                    return consumer
-        return None
+        if not self._asking:
+            return None
+        return next(iter(self._asking[max(self._asking)]))
 
     def gave(self, consumer: Consumer, count: int, *, settled: bool = False) -> None:
         """`count` messages were delivered to the consumer; `settled` if it need not ack them."""
         consumer.wanted -= count
         if not settled:
             consumer.unsettled += count
-        asking = self._asking[consumer.priority]
-        del asking[consumer]
-        if consumer.wanted > 0:
-            asking[consumer] = None  # behind the others
-        elif not asking:
-            del self._asking[consumer.priority]
+        asking = self._asking.get(consumer.priority)
+        if asking is not None:
+            asking.pop(consumer, None)  # and behind the others, if it wants more
+        self._place(consumer)
 
     def settled(self, consumer: Consumer, count: int) -> None:
         """The consumer is done with `count` of the messages it holds."""
         consumer.unsettled -= count
+        if consumer.wanted:
+            self._place(consumer)
         if self.single_active:
-            self._maybe_hand_over()
+            self._hand_over()
 
     def peers(self, consumer: Consumer) -> int:
-        """How many consumers of its priority, itself included, want messages now."""
+        """How many consumers of its priority, itself included, could be given messages now."""
         if self.single_active:
             return 1
-        return sum(1 for one in self._asking.get(consumer.priority, ()) if one.room) or 1
+        return len(self._asking.get(consumer.priority, ())) or 1
 
     def demand(self) -> int:
         """How many messages could be delivered at once."""
         if self.single_active:
             taker = self.next_taker()
             return taker.room if taker is not None else 0
-        return min(_UNLIMITED, sum(one.room for asking in self._asking.values() for one in asking))
+        return sum(one.room for asking in self._asking.values() for one in asking)
 
-    def _rival(self) -> Consumer | None:
-        """The consumer that should be active: the highest priority, then the first to come."""
-        return min(self._all, key=lambda one: -one.priority, default=None)
+    def _place(self, consumer: Consumer) -> None:
+        """Have the consumer among those that ask, exactly if it wants messages and has room."""
+        asking = self._asking.get(consumer.priority)
+        if consumer.room and consumer in self._all:
+            if asking is None:
+                asking = self._asking[consumer.priority] = {}
+            asking.setdefault(consumer)
+        elif asking is not None:
+            asking.pop(consumer, None)
+            if not asking:
+                del self._asking[consumer.priority]
 
-    def _maybe_hand_over(self) -> None:
-        if not self.single_active:
-            return
-        rival, active = self._rival(), self.active
-        if active is None or rival is None or _may_replace(active, rival):
-            self.active = rival
+    def _choose(self) -> None:
+        """Who should be the single active one: the highest priority, then the first to come."""
+        if self.single_active:
+            self._preferred = min(self._all, key=lambda one: -one.priority, default=None)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        active, preferred = self.active, self._preferred
+        if active is None or preferred is None or _may_replace(active, preferred):
+            self.active = preferred
 
 
-def _may_replace(active: Consumer, rival: Consumer) -> bool:
-    return active.unsettled == 0 and rival.priority > active.priority
+def _may_replace(active: Consumer, preferred: Consumer) -> bool:
+    return active.unsettled == 0 and preferred.priority > active.priority

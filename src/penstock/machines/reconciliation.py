@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Callable
 
 from penstock.machines.consumer_group import MemberState
-from penstock.model.consumer_group_records import Assignment, CurrentAssignment
+from penstock.model.consumer_group_records import CurrentAssignment
+from penstock.model.group_record import Assignment
 
 
 def reconcile(

@@ -17,7 +17,7 @@ import uuid
 from enum import StrEnum
 
 from penstock.errors import UnknownMember
-from penstock.model.consumer_group_records import Assignment
+from penstock.model.group_record import Assignment
 from penstock.model.share_group_records import (
     ShareAssignment,
     ShareGroupEpochBumped,

@@ -16,7 +16,7 @@ from penstock.machines.consumer_group_heartbeat import HeartbeatReply
 from penstock.machines.consumer_group_steps import TopicsView
 from penstock.machines.decision import Decision, Draft, Timer, TimerKind
 from penstock.machines.share_group import NEW_MEMBER, ShareGroup, member_tombstones
-from penstock.model.consumer_group_records import Assignment
+from penstock.model.group_record import Assignment
 from penstock.model.share_group_records import (
     ShareAssignment,
     ShareGroupEpochBumped,

@@ -13,21 +13,24 @@ Keys are non-flexible and start with the type; values are flexible (KIP-482), ve
     type 8   key: group, member         value: member epoch i32, previous epoch i32, state i8,
                                         assigned topics, topics pending revocation
     type 16  key: group, regex          value: topic names, metadata version i64, timestamp i64
-
-An assignment is a mapping from topic id to ascending partition numbers, without empty entries.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from penstock.errors import CorruptRecord
 from penstock.model.fields import FieldReader, FieldWriter
-
-T = TypeVar("T")
-Assignment = Mapping[uuid.UUID, tuple[int, ...]]
+from penstock.model.group_record import (
+    Assignment,
+    epoch_value,
+    new_value,
+    read_assignment,
+    read_value,
+    record_key,
+    target_value,
+    write_assignment,
+)
 
 _GROUP_EPOCH, _TOPICS, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 4, 5, 6, 7, 8, 16
 
@@ -133,64 +136,41 @@ def encode(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """(key, value); the value is None for a tombstone."""
     match record:
         case GroupEpochBumped(group_id, epoch):
-            return _key(_GROUP_EPOCH, group_id), _epoch_value(epoch)
+            return record_key(_GROUP_EPOCH, group_id), epoch_value(epoch)
         case SubscribedTopicsChanged(group_id, topics):
-            return _key(_TOPICS, group_id), _topics_value(topics)
+            return record_key(_TOPICS, group_id), _topics_value(topics)
         case MemberSubscribed(group_id, member_id, subscription):
-            return _key(_MEMBER, group_id, member_id), _subscription_value(subscription)
+            return record_key(_MEMBER, group_id, member_id), _subscription_value(subscription)
         case TargetEpochReached(group_id, epoch):
-            return _key(_TARGET_EPOCH, group_id), _epoch_value(epoch)
+            return record_key(_TARGET_EPOCH, group_id), epoch_value(epoch)
         case TargetAssigned(group_id, member_id, target):
-            return _key(_TARGET, group_id, member_id), _target_value(target)
+            return record_key(_TARGET, group_id, member_id), target_value(target)
         case MemberReconciled(group_id, member_id, current):
-            return _key(_CURRENT, group_id, member_id), _current_value(current)
+            return record_key(_CURRENT, group_id, member_id), _current_value(current)
         case RegexResolved(group_id, regex, resolved):
-            return _key(_REGEX, group_id, regex), _regex_value(resolved)
+            return record_key(_REGEX, group_id, regex), _regex_value(resolved)
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerGroupRecord | None:
     """The record of a key whose type has been read; None for types that are not ours."""
     match kind:
         case 3:
-            return GroupEpochBumped(key.string(), _read(value, FieldReader.i32))
+            return GroupEpochBumped(key.string(), read_value(value, FieldReader.i32))
         case 4:
-            return SubscribedTopicsChanged(key.string(), _read(value, _read_topics))
+            return SubscribedTopicsChanged(key.string(), read_value(value, _read_topics))
         case 5:
-            return MemberSubscribed(key.string(), key.string(), _read(value, _read_subscription))
+            return MemberSubscribed(
+                key.string(), key.string(), read_value(value, _read_subscription)
+            )
         case 6:
-            return TargetEpochReached(key.string(), _read(value, FieldReader.i32))
+            return TargetEpochReached(key.string(), read_value(value, FieldReader.i32))
         case 7:
-            return TargetAssigned(key.string(), key.string(), _read(value, _read_assignment))
+            return TargetAssigned(key.string(), key.string(), read_value(value, read_assignment))
         case 8:
-            return MemberReconciled(key.string(), key.string(), _read(value, _read_current))
+            return MemberReconciled(key.string(), key.string(), read_value(value, _read_current))
         case 16:
-            return RegexResolved(key.string(), key.string(), _read(value, _read_regex))
+            return RegexResolved(key.string(), key.string(), read_value(value, _read_regex))
     return None
-
-
-def _key(kind: int, *parts: str) -> bytes:
-    writer = FieldWriter().i16(kind)
-    for part in parts:
-        writer.string(part)
-    return writer.done()
-
-
-def _value() -> FieldWriter:
-    return FieldWriter(flexible=True).i16(0)
-
-
-def _read(value: bytes | None, read: Callable[[FieldReader], T]) -> T | None:
-    if value is None:
-        return None
-    reader = FieldReader(value, flexible=True)
-    version = reader.i16()
-    if version != 0:
-        raise CorruptRecord(f"consumer group record of version {version}, only 0 is known")
-    return read(reader)
-
-
-def _epoch_value(epoch: int | None) -> bytes | None:
-    return None if epoch is None else _value().i32(epoch).tags().done()
 
 
 def _topics_value(topics: tuple[SubscribedTopic, ...] | None) -> bytes | None:
@@ -201,7 +181,7 @@ def _topics_value(topics: tuple[SubscribedTopic, ...] | None) -> bytes | None:
         writer.uid(topic.topic_id).string(topic.name).i32(topic.partition_count)
         writer.strings(()).tags()  # no racks
 
-    return _value().array(topics, write).tags().done()
+    return new_value().array(topics, write).tags().done()
 
 
 def _read_topics(reader: FieldReader) -> tuple[SubscribedTopic, ...]:
@@ -224,7 +204,7 @@ def _read_topic(reader: FieldReader) -> SubscribedTopic:
 def _subscription_value(subscription: Subscription | None) -> bytes | None:
     if subscription is None:
         return None
-    writer = _value().string(subscription.instance_id).string(subscription.rack_id)
+    writer = new_value().string(subscription.instance_id).string(subscription.rack_id)
     writer.string(subscription.client_id).string(subscription.client_host)
     writer.strings(subscription.topic_names).string(subscription.topic_regex)
     writer.i32(subscription.rebalance_timeout_ms).string(subscription.server_assignor)
@@ -265,49 +245,25 @@ def _read_subscription(reader: FieldReader) -> Subscription:
     return subscription._replace(classic=classic)
 
 
-def _target_value(target: Assignment | None) -> bytes | None:
-    if target is None:
-        return None
-    writer = _value()
-    _write_assignment(writer, target)
-    return writer.tags().done()
-
-
 def _current_value(current: CurrentAssignment | None) -> bytes | None:
     if current is None:
         return None
-    writer = _value().i32(current.member_epoch).i32(current.previous_epoch).i8(current.state)
-    _write_assignment(writer, current.assigned)
-    _write_assignment(writer, current.pending_revocation)
+    writer = new_value().i32(current.member_epoch).i32(current.previous_epoch).i8(current.state)
+    write_assignment(writer, current.assigned)
+    write_assignment(writer, current.pending_revocation)
     return writer.tags().done()
 
 
 def _read_current(reader: FieldReader) -> CurrentAssignment:
     return CurrentAssignment(
-        reader.i32(), reader.i32(), reader.i8(), _read_assignment(reader), _read_assignment(reader)
+        reader.i32(), reader.i32(), reader.i8(), read_assignment(reader), read_assignment(reader)
     )
-
-
-def _write_assignment(writer: FieldWriter, assignment: Assignment) -> None:
-    def write(fields: FieldWriter, topic: tuple[uuid.UUID, tuple[int, ...]]) -> None:
-        fields.uid(topic[0]).i32s(topic[1]).tags()
-
-    writer.array(tuple(assignment.items()), write)
-
-
-def _read_assignment(reader: FieldReader) -> Assignment:
-    def read(fields: FieldReader) -> tuple[uuid.UUID, tuple[int, ...]]:
-        topic = (fields.uid(), tuple(sorted(fields.i32s())))
-        fields.tags()
-        return topic
-
-    return {topic_id: partitions for topic_id, partitions in reader.array(read) if partitions}
 
 
 def _regex_value(resolved: ResolvedRegex | None) -> bytes | None:
     if resolved is None:
         return None
-    writer = _value().strings(resolved.topic_names)
+    writer = new_value().strings(resolved.topic_names)
     return writer.i64(resolved.metadata_version).i64(resolved.resolved_at_ms).tags().done()
 
 

@@ -178,6 +178,7 @@ class QueueRules:
     expires_ms: int | None = None
     kind: str = CLASSIC
     retention_ms: int | None = None  # None: what is acknowledged can go
+    retention_bytes: int | None = None  # of a stream
     deduplicates: bool = False
     deduplication_ms: int | None = None
     deduplication_size: int | None = None
@@ -230,6 +231,14 @@ def _build(arguments: Arguments, policy: Arguments) -> QueueRules:
     kind = arguments.get("x-queue-type")
     age = text("max-age")
     retention = arguments.get("x-retention-ms")
+    if kind == STREAM:  # it is only read, so nothing that happens to messages happens to its own
+        return QueueRules(
+            settings=QueueSettings(),
+            expires_ms=lower("expires"),
+            kind=STREAM,
+            retention_ms=_int(retention) if age is None else age_ms(age),
+            retention_bytes=lower("max-length-bytes"),
+        )
     settings = QueueSettings(
         max_priority=priority if isinstance(priority, int) else 0,
         message_ttl_ms=lower("message-ttl"),

@@ -19,14 +19,20 @@ What became of the records of a partition is not here but in the partition's jou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from penstock.errors import CorruptRecord
-from penstock.model.consumer_group_records import Assignment
 from penstock.model.fields import FieldReader, FieldWriter
-
-T = TypeVar("T")
+from penstock.model.group_record import (
+    Assignment,
+    epoch_value,
+    new_value,
+    read_assignment,
+    read_value,
+    record_key,
+    target_value,
+    write_assignment,
+)
 
 _MEMBER, _EPOCH, _TARGET_EPOCH, _TARGET, _CURRENT, _STARTED = 10, 11, 12, 13, 14, 15
 
@@ -113,62 +119,42 @@ def encode(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
     """(key, value); the value is None for a tombstone."""
     match record:
         case ShareMemberSubscribed(group_id, member_id, subscription):
-            return _key(_MEMBER, group_id, member_id), _subscription_value(subscription)
+            return record_key(_MEMBER, group_id, member_id), _subscription_value(subscription)
         case ShareGroupEpochBumped(group_id, epoch):
-            return _key(_EPOCH, group_id), _group_epoch_value(epoch)
+            return record_key(_EPOCH, group_id), _group_epoch_value(epoch)
         case ShareTargetEpochReached(group_id, epoch):
-            value = None if epoch is None else _value().i32(epoch).tags().done()
-            return _key(_TARGET_EPOCH, group_id), value
+            return record_key(_TARGET_EPOCH, group_id), epoch_value(epoch)
         case ShareTargetAssigned(group_id, member_id, target):
-            return _key(_TARGET, group_id, member_id), _target_value(target)
+            return record_key(_TARGET, group_id, member_id), target_value(target)
         case ShareMemberAssigned(group_id, member_id, current):
-            return _key(_CURRENT, group_id, member_id), _current_value(current)
+            return record_key(_CURRENT, group_id, member_id), _current_value(current)
         case SharePartitionsStarted(group_id, topics):
-            return _key(_STARTED, group_id), _started_value(topics)
+            return record_key(_STARTED, group_id), _started_value(topics)
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ShareGroupRecord | None:
     """The record of a key whose type has been read; None for types that are not ours."""
     match kind:
         case 10:
-            subscription = _read(value, _read_subscription)
+            subscription = read_value(value, _read_subscription)
             return ShareMemberSubscribed(key.string(), key.string(), subscription)
         case 11:
-            return ShareGroupEpochBumped(key.string(), _read(value, _read_group_epoch))
+            return ShareGroupEpochBumped(key.string(), read_value(value, _read_group_epoch))
         case 12:
-            return ShareTargetEpochReached(key.string(), _read(value, FieldReader.i32))
+            return ShareTargetEpochReached(key.string(), read_value(value, FieldReader.i32))
         case 13:
-            return ShareTargetAssigned(key.string(), key.string(), _read(value, _read_assignment))
+            return ShareTargetAssigned(
+                key.string(), key.string(), read_value(value, read_assignment)
+            )
         case 14:
-            return ShareMemberAssigned(key.string(), key.string(), _read(value, _read_current))
+            return ShareMemberAssigned(key.string(), key.string(), read_value(value, _read_current))
         case 15:
-            return SharePartitionsStarted(key.string(), _read(value, _read_started))
+            return SharePartitionsStarted(key.string(), read_value(value, _read_started))
     return None
 
 
-def _key(kind: int, *parts: str) -> bytes:
-    writer = FieldWriter().i16(kind)
-    for part in parts:
-        writer.string(part)
-    return writer.done()
-
-
-def _value() -> FieldWriter:
-    return FieldWriter(flexible=True).i16(0)
-
-
-def _read(value: bytes | None, read: Callable[[FieldReader], T]) -> T | None:
-    if value is None:
-        return None
-    reader = FieldReader(value, flexible=True)
-    version = reader.i16()
-    if version != 0:
-        raise CorruptRecord(f"share group record of version {version}, only 0 is known")
-    return read(reader)
-
-
 def _group_epoch_value(epoch: int | None) -> bytes | None:
-    return None if epoch is None else _value().i32(epoch).i64(0).tags().done()
+    return None if epoch is None else new_value().i32(epoch).i64(0).tags().done()
 
 
 def _read_group_epoch(reader: FieldReader) -> int:
@@ -180,7 +166,7 @@ def _read_group_epoch(reader: FieldReader) -> int:
 def _subscription_value(subscription: ShareSubscription | None) -> bytes | None:
     if subscription is None:
         return None
-    writer = _value().string(subscription.rack_id).string(subscription.client_id)
+    writer = new_value().string(subscription.rack_id).string(subscription.client_id)
     return writer.string(subscription.client_host).strings(subscription.topic_names).tags().done()
 
 
@@ -190,41 +176,17 @@ def _read_subscription(reader: FieldReader) -> ShareSubscription:
     )
 
 
-def _target_value(target: Assignment | None) -> bytes | None:
-    if target is None:
-        return None
-    writer = _value()
-    _write_assignment(writer, target)
-    return writer.tags().done()
-
-
 def _current_value(current: ShareAssignment | None) -> bytes | None:
     if current is None:
         return None
-    writer = _value().i32(current.member_epoch).i32(current.previous_epoch).i8(0)
-    _write_assignment(writer, current.assigned)
+    writer = new_value().i32(current.member_epoch).i32(current.previous_epoch).i8(0)
+    write_assignment(writer, current.assigned)
     return writer.tags().done()
 
 
 def _read_current(reader: FieldReader) -> ShareAssignment:
     epoch, previous, _ = reader.i32(), reader.i32(), reader.i8()
-    return ShareAssignment(epoch, previous, _read_assignment(reader))
-
-
-def _write_assignment(writer: FieldWriter, assignment: Assignment) -> None:
-    def write(fields: FieldWriter, topic: tuple[uuid.UUID, tuple[int, ...]]) -> None:
-        fields.uid(topic[0]).i32s(topic[1]).tags()
-
-    writer.array(tuple(assignment.items()), write)
-
-
-def _read_assignment(reader: FieldReader) -> Assignment:
-    def read(fields: FieldReader) -> tuple[uuid.UUID, tuple[int, ...]]:
-        topic = (fields.uid(), tuple(sorted(fields.i32s())))
-        fields.tags()
-        return topic
-
-    return {topic_id: partitions for topic_id, partitions in reader.array(read) if partitions}
+    return ShareAssignment(epoch, previous, read_assignment(reader))
 
 
 def _started_value(topics: StartedTopics | None) -> bytes | None:
@@ -235,7 +197,7 @@ def _started_value(topics: StartedTopics | None) -> bytes | None:
         fields.uid(topic[0]).string(topic[1].name).i32s(topic[1].partitions).tags()
 
     nothing: tuple[tuple[uuid.UUID, StartedTopic], ...] = ()
-    writer = _value().array(nothing, write).array(tuple(topics.items()), write)
+    writer = new_value().array(nothing, write).array(tuple(topics.items()), write)
     return writer.array(nothing, write).tags().done()
 
 

@@ -28,6 +28,7 @@ class TopicSettings:
     compression_type: str
     delete_retention_ms: int
     durability: str
+    errors_deadletterqueue_group_enable: bool
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int

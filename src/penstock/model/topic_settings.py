@@ -86,6 +86,12 @@ SETTINGS: Mapping[str, Setting] = table_of(
             minimum=0,
         ),
         Setting(
+            "errors.deadletterqueue.group.enable",
+            BOOLEAN,
+            "false",
+            "Whether share groups may write their dead letters to this topic (KIP-1191).",
+        ),
+        Setting(
             "file.delete.delay.ms",
             LONG,
             "60000",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import time
@@ -25,3 +26,31 @@ def process_age() -> float:
     except (OSError, AttributeError):  # macOS
         return 0.0
     return max(0.0, since_boot - began_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is in use; None where nobody can tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # macOS
+        return None
+
+
+def open_files() -> int | None:
+    """How many files and sockets this process has open; None where nobody can tell."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
+
+
+def calm_collector() -> None:
+    """Look for cycles less often: what serving makes by the million has none.
+
+    By default the collector walks all young objects after every 700 that were made, which costs a
+    busy broker an eighth of its time. What was imported and loaded so far stays for ever, so it is
+    not walked at all.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

@@ -40,8 +40,8 @@ from penstock.machines.group_commands import (
 )
 from penstock.machines.group_state import Group
 from penstock.model import consumer_protocol
-from penstock.model.consumer_group_records import Assignment
 from penstock.model.group_config import GroupSettings
+from penstock.model.group_record import Assignment
 from penstock.services.group_config import ConsumerGroupsConfig
 from penstock.services.group_lane import Lane
 from penstock.services.group_mirror import GroupMirror

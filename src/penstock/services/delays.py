@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from penstock.catalogue.messaging import QueueRow
 from penstock.errors import BrokerError, SubscriptionEnded, TopicExists
@@ -38,6 +39,20 @@ TOPIC_PREFIX = "__delayed-"
 _RETRY_SECONDS = 1.0
 _AT_ONCE = 256
 _NOWHERE = "~delays"  # stands where the virtual host of a queue would
+
+
+class Delayed(NamedTuple):
+    """A message that is not to be delivered before its time."""
+
+    number: int  # in its publication
+    message: Message
+    queues: Sequence[str]
+    due_ms: int
+
+
+def _headers(vhost: VirtualHost, one: Delayed) -> Headers:
+    targets = json.dumps([vhost.name, *one.queues]).encode()
+    return [(DUE, b"%d" % one.due_ms), (TARGETS, targets)]
 
 
 class Delays:
@@ -65,13 +80,19 @@ class Delays:
         return due_ms - self.clock.now_ms() > LONG_MS
 
     def hold(
-        self, vhost: VirtualHost, queues: Sequence[str], message: Message, due_ms: int
-    ) -> Enqueued:
-        """Keep a message until it is due."""
-        targets = json.dumps([vhost.name, *queues]).encode()
-        headers: Headers = [(DUE, b"%d" % due_ms), (TARGETS, targets)]
-        bucket = self._bucket(due_ms // BUCKET_MS)
-        return bucket.enqueue([message], [due_ms], [headers])
+        self, vhost: VirtualHost, delayed: Sequence[Delayed]
+    ) -> list[tuple[Enqueued, list[int]]]:
+        """Keep messages until they are due; for each hour, what became of which (by index)."""
+        hours: dict[int, list[Delayed]] = {}
+        for one in delayed:
+            hours.setdefault(one.due_ms // BUCKET_MS, []).append(one)
+        kept = []
+        for hour, group in hours.items():
+            dues = [one.due_ms for one in group]
+            headers = [_headers(vhost, one) for one in group]
+            enqueued = self._bucket(hour).enqueue([one.message for one in group], dues, headers)
+            kept.append((enqueued, [one.number for one in group]))
+        return kept
 
     def _bucket(self, hour: int) -> Queue:
         queue = self._buckets.get(hour)

@@ -47,6 +47,7 @@ class Commit(NamedTuple):
     generation: int  # or the member's epoch
     partitions: Sequence[PartitionCommit]
     retention_ms: int = -1  # only clients before OffsetCommit v5 say it
+    knows_epochs: bool = True  # OffsetCommit since v9
 
 
 Fetched = CommittedOffset | UnstableOffsetCommit
@@ -150,7 +151,9 @@ class OffsetVerbs:
             raise GroupIdNotFound(f"Group {commit.group_id} is a share group: it has no offsets.")
         who = (commit.member_id, commit.instance_id, commit.generation)
         if lane.consumer is not None:
-            consumer_group_checks.check_commit(lane.consumer, *who, transactional=transactional)
+            consumer_group_checks.check_commit(
+                lane.consumer, *who, transactional=transactional, knows_epochs=commit.knows_epochs
+            )
             return
         member = classic_group.check_commit(lane.classic, *who, transactional=transactional)
         if member is not None and not transactional:

@@ -97,6 +97,11 @@ class Partitions:
             return replica.high_watermark
         return self._store.high_watermark(topic, partition)
 
+    def size_bytes(self, topic: str, partition: int) -> int | None:
+        """Bytes of its log; None if nobody has opened it."""
+        replica = self._replicas.get((topic, partition))
+        return replica.log.size_bytes if replica is not None else None
+
     async def write_marker(
         self,
         topic: str,

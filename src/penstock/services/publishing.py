@@ -18,7 +18,7 @@ from penstock.model.queue_record import DUE, Message, Telling, telling, without_
 from penstock.model.records import Headers
 from penstock.runtime.clock import Clock
 from penstock.services.deduplication import Deduplication
-from penstock.services.delays import Delays
+from penstock.services.delays import Delayed, Delays
 from penstock.services.live_queue import Enqueued
 from penstock.services.replies import REPLY_PREFIX, Replies
 from penstock.services.vhost import VirtualHost
@@ -165,6 +165,7 @@ class Publishing:
         content = _Content()
         unrouted: list[int] = []
         groups: dict[str, _Group] = {}
+        delayed: list[Delayed] = []
         publication = Publication(unrouted)
         for index, message in enumerate(messages):
             properties = message.properties
@@ -184,7 +185,7 @@ class Publishing:
                     unrouted.append(index)
                 continue
             if due_ms is not None and self._delays.are_long(due_ms):
-                publication.add(self._delays.hold(vhost, found.queues, message, due_ms), (index,))
+                delayed.append(Delayed(index, message, found.queues, due_ms))
                 continue
             for name in found.queues:
                 group = groups.get(name)
@@ -195,6 +196,8 @@ class Publishing:
                     group.dues[len(group.messages)] = due_ms
                 group.messages.append(message)
                 group.indexes.append(index)
+        for enqueued, indexes in self._delays.hold(vhost, delayed) if delayed else ():
+            publication.add(enqueued, indexes)
         for name, group in groups.items():
             queue = vhost.queues.get(name)
             if queue is not None:

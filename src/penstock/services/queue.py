@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.catalogue.messaging import QueueRow
 from penstock.errors import BrokerError
@@ -48,6 +48,15 @@ class QueueHost(Protocol):
         """Read the queue's state from its log and journal."""
 
 
+class QueueCounts(NamedTuple):
+    """The messages of a queue."""
+
+    messages: int
+    ready: int
+    unacknowledged: int
+    scheduled: int
+
+
 _Waiting = tuple[
     Sequence[Message],
     Sequence[int | None] | None,
@@ -62,6 +71,7 @@ class Queue:
     __slots__ = (
         "_expiry",
         "_loading",
+        "_slept_with",
         "_waiting",
         "acknowledged",
         "adopted",
@@ -77,6 +87,7 @@ class Queue:
         "owner",
         "policy",
         "published",
+        "readers",
         "rules",
         "topic",
         "vhost",
@@ -95,8 +106,10 @@ class Queue:
         self.published = 0
         self.delivered = 0
         self.acknowledged = 0
+        self.readers = 0  # of a stream
         self._loading: asyncio.Task[LiveQueue] | None = None
         self._waiting: list[_Waiting] | None = None
+        self._slept_with: tuple[int, int | None] = (0, -1)  # messages; where its log ended
         self._expiry: Timer | None = None
 
     def __repr__(self) -> str:
@@ -122,7 +135,18 @@ class Queue:
 
     @property
     def consumer_count(self) -> int:
-        return len(self.live.consumers) if self.live is not None else 0
+        return len(self.live.consumers) if self.live is not None else self.readers
+
+    @property
+    def counts(self) -> QueueCounts | None:
+        """How many messages it has; None when nobody has looked since something came."""
+        if self.live is not None:
+            machine = self.live.machine
+            return QueueCounts(machine.unsettled, machine.ready, machine.delivered, machine.held)
+        count, end = self._slept_with
+        if end != self.host.partitions.end_offset(self.topic, 0):
+            return None
+        return QueueCounts(count, count, 0, 0)
 
     # --- waking -----------------------------------------------------------------------------------
 
@@ -228,6 +252,8 @@ class Queue:
     def maybe_sleep(self, since_ms: int) -> None:
         """Give back the memory of the working part if nobody has used it since."""
         if self.live is not None and self.live.is_idle(since_ms):
+            end = self.host.partitions.end_offset(self.topic, 0)
+            self._slept_with = self.live.machine.ready, end
             self.live.close(deleted=False)
             self.live = None
 

@@ -146,6 +146,8 @@ class QueueJournal:
         """Write what waits, unless the queue is gone, and do nothing more."""
         if write:
             self.write()
+            if self._sync_timer is not None:
+                self._sync()
         self.is_closed = True
         for timer in (self._write_timer, self._sync_timer):
             if timer is not None:

@@ -40,6 +40,7 @@ from penstock.services.queue_checks import check_kind, check_name, check_owner, 
 from penstock.services.queue_loading import PURPOSE, load_queue
 from penstock.services.queue_space import reclaim
 from penstock.services.routing import RESERVED, Routing
+from penstock.services.streams import stream_length
 from penstock.services.topics import Topics
 from penstock.services.vhost import VirtualHost
 
@@ -189,6 +190,10 @@ class Queues:
         return self._remember(vhost, row, owner)
 
     async def info(self, queue: Queue) -> QueueInfo:
+        """How many messages are ready; in a stream, how many there are."""
+        if queue.rules.kind == STREAM:
+            count = await stream_length(queue)
+            return QueueInfo(queue.name, count, queue.consumer_count)
         live = queue.live
         if live is None and not self._never_used(queue):
             live = await queue.wake()
@@ -263,8 +268,8 @@ class Queues:
     async def _create_topic(self, row: QueueRow, rules: QueueRules) -> QueueRow:
         config = {"cleanup.policy": "delete", "segment.bytes": str(_SEGMENT_BYTES)}
         config["retention.ms"] = str(-1 if rules.retention_ms is None else rules.retention_ms)
-        if rules.kind == STREAM and rules.settings.max_length_bytes is not None:
-            config["retention.bytes"] = str(rules.settings.max_length_bytes)
+        if rules.retention_bytes is not None:
+            config["retention.bytes"] = str(rules.retention_bytes)
         if not row.durable:
             config["penstock.durability"] = "os"
         try:
@@ -273,10 +278,10 @@ class Queues:
             topic = self.topics.get(row.topic)
             if row.topic in self._by_topic:
                 raise InvalidTopicName(f"topic {row.topic} is another queue's") from None
-            if topic.partition_count != 1:
+            if topic.partition_count != 1 and rules.kind != STREAM:
                 raise PreconditionFailed(
                     f"topic '{topic.name}' has {topic.partition_count} partitions; a queue is one "
-                    "partition: read the topic with a share group, or choose another name"
+                    "partition: read the topic as a stream (x-queue-type), or with a share group"
                 ) from None
             return row._replace(adopted=True)
         return row

@@ -53,6 +53,7 @@ class Session:
         self.connection = connection
         self._messaging = messaging
         self._subscriptions: dict[AnySubscription, None] = {}
+        self._own_queues: dict[str, None] = {}  # the exclusive ones
         self._allowed: dict[tuple[str, str], bool] = {}
         self._permissions_version = -1
         self._publishable: dict[str, None] = {}  # exchanges known to be open to this session
@@ -67,8 +68,11 @@ class Session:
             subscription.cancel()
         self._subscriptions.clear()
         queues = self._messaging.queues
-        for queue in [one for one in self.vhost.queues.values() if one.owner is self]:
-            await queues.delete(self.vhost, queue.name, owner=self)
+        for name in list(self._own_queues):
+            queue = self.vhost.queues.get(name)
+            if queue is not None and queue.owner is self:
+                await queues.delete(self.vhost, name, owner=self)
+            self._own_queues.pop(name, None)
 
     # --- exchanges --------------------------------------------------------------------------------
 
@@ -178,7 +182,7 @@ class Session:
             if isinstance(dead_letters, str):
                 self._check("read", "queue", name)
                 self._check("write", "exchange", dead_letters)
-        return await self._messaging.queues.declare(
+        info = await self._messaging.queues.declare(
             self.vhost,
             name,
             passive=passive,
@@ -188,6 +192,9 @@ class Session:
             arguments=arguments,
             owner=self,
         )
+        if exclusive:
+            self._own_queues[info.name] = None
+        return info
 
     async def delete_queue(
         self, name: str, *, if_unused: bool = False, if_empty: bool = False

@@ -1,7 +1,10 @@
 """Dead letters of share groups (KIP-1191): records that were rejected, or given out too often.
 
-A group names the topic. What is written there says where the record came from, for whom and why, in
-headers; with `errors.deadletterqueue.copy.record.enable` it is the record itself with these added.
+A group names the topic, which must allow it: its name has the broker's prefix, and its setting
+`errors.deadletterqueue.group.enable` is true. What is written there says where the record came
+from, for whom and why, in headers; with `errors.deadletterqueue.copy.record.enable` it is the
+record itself with these added.
+
 A record whose letter cannot be written is let go all the same, with a line in the log: otherwise a
 missing topic would stop the group.
 """
@@ -25,6 +28,7 @@ from penstock.services.topics import Topics
 
 _log = logging.getLogger("penstock")
 
+ENABLED = "errors.deadletterqueue.group.enable"
 _AT_ONCE = 256
 _READ_BYTES = 1 << 20
 _WORDS = {
@@ -82,12 +86,16 @@ class ShareDeadLetters:
     async def _require_topic(self, name: str) -> None:
         config = self._config()
         prefix = config.errors_deadletterqueue_topic_name_prefix
+        if name.startswith("__"):
+            raise PolicyViolation(f"{name} is a topic of the broker's own")
         if not name.startswith(prefix):
             raise PolicyViolation(f"{name} does not begin with {prefix}")
         if self._topics.find(name) is None:
             if not config.errors_deadletterqueue_auto_create_topics_enable:
                 raise PolicyViolation(f"there is no topic {name}")
-            await self._topics.create(name)
+            await self._topics.create(name, config={ENABLED: "true"})
+        elif not self._topics.settings(name).errors_deadletterqueue_group_enable:
+            raise PolicyViolation(f"topic {name} has not {ENABLED}=true")
 
 
 def _letters(

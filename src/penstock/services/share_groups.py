@@ -22,8 +22,8 @@ from penstock.machines.consumer_group_heartbeat import HeartbeatReply
 from penstock.machines.decision import Arm, Decision, Timer, TimerKind
 from penstock.machines.share_group import ShareGroup
 from penstock.machines.share_group_heartbeat import ASSIGNOR, ShareGroupLimits, ShareHeartbeat
-from penstock.model.consumer_group_records import Assignment
 from penstock.model.group_config import GroupSettings
+from penstock.model.group_record import Assignment
 from penstock.model.share_group_records import (
     SharePartitionsStarted,
     StartedTopic,

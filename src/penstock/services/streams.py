@@ -3,7 +3,8 @@
 Every consumer reads the log from where it asks: `x-stream-offset` is `first`, `last` (the last
 batch), `next` (only what comes), an offset, or a time. Acknowledgements only make room in the
 prefetch; nothing is taken out, and nothing is remembered of a consumer. The messages are those of
-the topic, so Kafka's consumers read the same.
+the topic, so Kafka's consumers read the same. A topic of several partitions can be read as a stream
+too: what is asked for holds in each of them, and the order is that of each.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.model.field_table import Timestamp
 from penstock.model.queue_arguments import age_ms
 from penstock.model.queue_settings import DEFAULT_SETTINGS
 from penstock.services.queue_log import QueueLog
+from penstock.services.queue_pages import Entry
 from penstock.services.queue_reader import with_header
 from penstock.services.subscription import Delivery
 
@@ -29,15 +31,24 @@ _AHEAD = 512  # messages read ahead
 _AGE = re.compile(r"\d+[smhDMY]")
 
 
+class _Reader:
+    """Where a consumer is in one partition."""
+
+    __slots__ = ("log", "next_offset")
+
+    def __init__(self, log: QueueLog, start: int) -> None:
+        self.log = log
+        self.next_offset = start
+
+
 class StreamSubscription:
     """One reader of a stream."""
 
     __slots__ = (
         "_bell",
         "_ended",
-        "_log",
-        "_next",
         "_queue",
+        "_readers",
         "_ready",
         "_unsettled",
         "no_ack",
@@ -48,11 +59,10 @@ class StreamSubscription:
     )
 
     def __init__(
-        self, queue: Queue, log: QueueLog, tag: str, start: int, *, no_ack: bool, prefetch: int
+        self, queue: Queue, readers: list[_Reader], tag: str, *, no_ack: bool, prefetch: int
     ) -> None:
         self._queue = queue
-        self._log = log
-        self._next = start  # offset
+        self._readers = readers
         self._ready: deque[Delivery] = deque()
         self._unsettled = 0
         self._bell = asyncio.Event()
@@ -62,10 +72,12 @@ class StreamSubscription:
         self.no_ack = no_ack
         self.prefetch = prefetch
         self.reply_to = ""
-        log.replica.watch(self._bell)
+        queue.readers += 1
+        for reader in readers:
+            reader.log.replica.watch(self._bell)
 
     def __repr__(self) -> str:
-        return f"<StreamSubscription {self.tag!r} of {self.queue_name!r} at {self._next}>"
+        return f"<StreamSubscription {self.tag!r} of {self.queue_name!r}>"
 
     @property
     def _room(self) -> int:
@@ -77,32 +89,30 @@ class StreamSubscription:
             if self._ended or self._queue.is_deleted:
                 raise SubscriptionEnded(f"queue '{self.queue_name}' has no such consumer")
             self._bell.clear()
-            if not self._ready and await self._read():
-                continue
+            if not self._ready:
+                for reader in self._readers:
+                    await self._read(reader)
+                if self._ready:
+                    continue
             await self._bell.wait()
 
-    async def _read(self) -> bool:
-        """Read on; False when there is nothing more."""
-        replica = self._log.replica
-        self._next = max(self._next, replica.log.start_offset)
-        end = replica.last_stable_offset
-        if self._next >= end:
-            return False
-        async for arrival in self._log.scan(self._next, end, DEFAULT_SETTINGS):
+    async def _read(self, reader: _Reader) -> None:
+        """Read on in one partition."""
+        log = reader.log
+        low = reader.next_offset = max(reader.next_offset, log.replica.log.start_offset)
+        end = log.replica.last_stable_offset
+        if low >= end:
+            return
+        enough = len(self._ready) + _AHEAD
+        async for arrival in log.scan(low, end, DEFAULT_SETTINGS):
             skipped = {at for low, high in arrival.skipped for at in range(low, high)}
             for offset in range(arrival.low, arrival.high):
-                entry = None if offset in skipped else await self._log.entry_or_wait(offset)
+                entry = None if offset in skipped else await log.entry_or_wait(offset)
                 if entry is not None:
-                    properties = with_header(entry.properties, "x-stream-offset", offset)
-                    self._ready.append(
-                        Delivery(
-                            offset, 0, entry.exchange, entry.routing_key, properties, entry.body
-                        )
-                    )
-            self._next = arrival.high
-            if len(self._ready) >= _AHEAD:
-                break
-        return True
+                    self._ready.append(_delivery(offset, entry))
+            reader.next_offset = arrival.high
+            if len(self._ready) >= enough:
+                return
 
     def try_take(self, limit: int, max_bytes: int) -> list[Delivery]:
         """Up to `limit` messages, about `max_bytes` of them."""
@@ -119,7 +129,9 @@ class StreamSubscription:
     def cancel(self) -> None:
         if not self._ended:
             self._ended = True
-            self._log.replica.unwatch(self._bell)
+            self._queue.readers -= 1
+            for reader in self._readers:
+                reader.log.replica.unwatch(self._bell)
             self._bell.set()
 
     def ack(self, offsets: Sequence[int]) -> None:
@@ -139,10 +151,31 @@ async def subscribe_to_stream(
     """A reader that begins where the arguments say."""
     if not no_ack and not prefetch:
         raise PreconditionFailed(f"consumer prefetch count is not set for stream {queue.where}")
-    replica = await queue.host.partitions.replica(queue.topic, 0)
-    log = QueueLog(replica, queue.name)
-    start = await _start(log, arguments.get("x-stream-offset", "next"), queue)
-    return StreamSubscription(queue, log, tag, start, no_ack=no_ack, prefetch=prefetch)
+    wanted = arguments.get("x-stream-offset", "next")
+    readers = []
+    for log in await _logs(queue):
+        readers.append(_Reader(log, await _start(log, wanted, queue)))
+    return StreamSubscription(queue, readers, tag, no_ack=no_ack, prefetch=prefetch)
+
+
+async def stream_length(queue: Queue) -> int:
+    """How many messages a stream holds."""
+    replicas = [log.replica for log in await _logs(queue)]
+    return sum(one.last_stable_offset - one.log.start_offset for one in replicas)
+
+
+async def _logs(queue: Queue) -> list[QueueLog]:
+    topic = queue.host.topics.get(queue.topic)
+    partitions = queue.host.partitions
+    return [
+        QueueLog(await partitions.replica(topic.name, number), queue.name)
+        for number in range(topic.partition_count)
+    ]
+
+
+def _delivery(offset: int, entry: Entry) -> Delivery:
+    properties = with_header(entry.properties, "x-stream-offset", offset)
+    return Delivery(offset, 0, entry.exchange, entry.routing_key, properties, entry.body)
 
 
 async def _start(log: QueueLog, wanted: object, queue: Queue) -> int:

@@ -93,8 +93,13 @@ class Subscription:
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
-        self.consumer.prefetch = 0 if self.no_ack else prefetch
+        self._live.consumers.limit(self.consumer, 0 if self.no_ack else prefetch)
         self._live.wake()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is not one that stands by for a single active consumer."""
+        return self._live.consumers.active in (None, self.consumer)
 
     # --- taking -----------------------------------------------------------------------------------
 

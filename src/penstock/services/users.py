@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.catalogue.messaging import MessagingCatalogue, PermissionRow, UserRow
@@ -56,7 +56,7 @@ def password_is_right(password: bytes, stored: str) -> bool:
     return hmac.compare_digest(expected.encode(), stored.encode())
 
 
-_NOBODY = hash_password(b"", b"\0" * 16)  # checked for unknown users, so that they take as long
+_NOBODY = f"scrypt${base64.b64encode(bytes(16)).decode()}$"  # no password hashes to this
 
 
 class Users:
@@ -69,6 +69,7 @@ class Users:
         self._secret = os.urandom(32)
         self._known: dict[str, bytes] = {}  # keyed digests of passwords that were right
         self.version = 0  # grows with every change of permissions
+        self.on_changed: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<Users {sorted(self._users)}>"
@@ -143,7 +144,7 @@ class Users:
         self._known.pop(name, None)
         for key in [key for key in self._permissions if key[0] == name]:
             del self._permissions[key]
-        self.version += 1
+        self._changed()
 
     async def set_permissions(
         self, user: str, vhost: str, configure: str, write: str, read: str
@@ -155,19 +156,24 @@ class Users:
         row = PermissionRow(user, vhost, configure, write, read)
         await self._catalogue.put(row)
         self._permissions[user, vhost] = row
-        self.version += 1
+        self._changed()
 
     async def clear_permissions(self, user: str, vhost: str) -> None:
         row = self._permissions.get((user, vhost))
         if row is not None:
             await self._catalogue.delete(row)
             self._permissions.pop((user, vhost), None)
-            self.version += 1
+            self._changed()
 
     def vhost_gone(self, vhost: str) -> None:
         for key in [key for key in self._permissions if key[1] == vhost]:
             del self._permissions[key]
+        self._changed()
+
+    def _changed(self) -> None:
         self.version += 1
+        for listener in self.on_changed:
+            listener()
 
     def _check_known(self, name: str) -> None:
         if name not in self._users:

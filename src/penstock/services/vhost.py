@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from penstock.errors import NotFound
 from penstock.machines.exchange import Exchange, Exchanges
+from penstock.machines.exchange_kinds import DEDUPLICATION_KIND, DELAYED_KIND, KINDS
 from penstock.machines.seen_ids import SeenIds
 from penstock.services.queue import Queue
 
-__all__ = ["STANDARD_EXCHANGES", "Exchange", "VirtualHost"]
+__all__ = ["EXCHANGE_KINDS", "STANDARD_EXCHANGES", "Exchange", "VirtualHost"]
+
+EXCHANGE_KINDS = sorted([*KINDS, DELAYED_KIND, DEDUPLICATION_KIND])
 
 # What every virtual host has from the start, and nobody can delete (AMQP 0-9-1 §3.1.3).
 STANDARD_EXCHANGES = (

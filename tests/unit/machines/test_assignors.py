@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.machines.assignors import ASSIGNORS, AssignedMember, range_, uniform
-from penstock.model.consumer_group_records import Assignment
+from penstock.model.group_record import Assignment
 
 A, B, C = (uuid.UUID(int=n) for n in (1, 2, 3))
 

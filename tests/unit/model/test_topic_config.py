@@ -20,6 +20,7 @@ KAFKA_4_3 = {
     "compression.type": (SettingType.STRING, "producer"),
     "compression.zstd.level": (SettingType.INT, "3"),
     "delete.retention.ms": (SettingType.LONG, "86400000"),
+    "errors.deadletterqueue.group.enable": (SettingType.BOOLEAN, "false"),
     "file.delete.delay.ms": (SettingType.LONG, "60000"),
     "flush.messages": (SettingType.LONG, "9223372036854775807"),
     "flush.ms": (SettingType.LONG, "9223372036854775807"),

@@ -20,6 +20,7 @@ from penstock.errors import (
     UnknownMember,
     UnreleasedInstanceId,
     UnsupportedAssignor,
+    UnsupportedVersion,
 )
 from penstock.machines.consumer_group_steps import ConsumerGroupLimits
 from penstock.model import consumer_protocol
@@ -307,6 +308,8 @@ def test_members_commit_and_read_under_their_epoch() -> None:
                 await groups.offsets.commit(commit("m1", member.epoch + 1))
             with pytest.raises(UnknownMember):
                 await groups.offsets.commit(commit("", -1))
+            with pytest.raises(UnsupportedVersion):
+                await groups.offsets.commit(commit("m1", member.epoch)._replace(knows_epochs=False))
             groups.offsets.check_fetch("g", "m1", member.epoch)
             groups.offsets.check_fetch("g", None, -1)
             with pytest.raises(StaleMemberEpoch):

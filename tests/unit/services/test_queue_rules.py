@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import PreconditionFailed
 from penstock.model import message_properties
+from penstock.model.records import build_batch
 from penstock.services.delays import BUCKET_MS, TOPIC_PREFIX
 from support.queue_world import World, bodies, in_world, take
 
@@ -506,6 +507,23 @@ async def test_a_stream_is_read_by_everybody_from_where_they_like(world: World) 
         await read("yesterday")
     with pytest.raises(PreconditionFailed, match="prefetch"):
         await world.consume("s")
+
+
+@in_world
+async def test_a_topic_of_several_partitions_can_be_read_as_a_stream(world: World) -> None:
+    await world.topics.create("events", partitions=3)
+    for number in range(3):
+        replica = await world.partitions.replica("events", number)
+        batch = build_batch([(None, b"%d" % number, ())], timestamp_ms=1)
+        replica.append_own(batch, world.clock.now_ms())
+    await world.settle()
+    await world.declare("events", x_queue_type="stream")
+    assert (await world.session.declare_queue("events", passive=True)).message_count == 3
+    reader = await world.consume("events", no_ack=True, arguments={"x-stream-offset": "first"})
+    assert sorted(bodies(await take(reader))) == ["0", "1", "2"]
+    reader.cancel()
+    await world.session.delete_queue("events")
+    assert world.topics.find("events") is not None
 
 
 @in_world

@@ -41,20 +41,24 @@ async def consume(channel: Channel, method: commands.Basic.Consume) -> None:
             raise AmqpError(PRECONDITION_FAILED, "reply consumer cannot acknowledge", ids)
         if channel.reply_consumer() is not None:
             raise AmqpError(PRECONDITION_FAILED, "reply consumer already set", ids)
+    arguments = table(method.arguments)
     subscription = await channel.session.subscribe(
         queue,
         tag=tag,
         no_ack=method.no_ack,
         exclusive=method.exclusive,
         prefetch=channel.prefetch,
-        arguments=table(method.arguments),
+        arguments=arguments,
     )
     if channel.is_closed:
         subscription.cancel()
         return
     if not method.nowait:
         channel.answer(commands.Basic.ConsumeOk, tag)
-    channel.add_consumer(Consumer(channel, tag, subscription))
+    exclusive = bool(method.exclusive)
+    channel.add_consumer(
+        Consumer(channel, tag, subscription, exclusive=exclusive, arguments=arguments)
+    )
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:

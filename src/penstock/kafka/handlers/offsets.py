@@ -105,6 +105,7 @@ async def _commit(
         request.generation_id_or_member_epoch,
         commits,
         -1 if retention is None else milliseconds(retention),
+        knows_epochs=ctx.api_version >= 9,
     )
     try:
         require_group(ctx, "Read", request.group_id)

@@ -35,7 +35,7 @@ from penstock.wire.amqp.codes import (
     UNEXPECTED_FRAME,
     AmqpError,
 )
-from penstock.wire.amqp.content import PUBLISH, Buffers, PublishTarget
+from penstock.wire.amqp.content import PUBLISH, Buffers
 from penstock.wire.amqp.events import (
     Called,
     ChannelClosed,
@@ -45,29 +45,26 @@ from penstock.wire.amqp.events import (
     ConnectionClosed,
     ConnectionFailed,
     Event,
+    Publish,
     Published,
     SecretUpdated,
     read_settlement,
 )
 from penstock.wire.amqp.handshake import ACCEPTED_HEADERS, Handshake, Limits, Step
 from penstock.wire.amqp.methods import CALLS, Method, decode_method, encode_method, method_ids
+from penstock.wire.amqp.publish_reader import PublishReader
 
 _FRAME = struct.Struct(">BHI")
-_CONTENT = struct.Struct(">BHIIQ")
-_SMALLEST_CONTENT = _CONTENT.size + 2 + 1  # property flags and the end octet
-_BASIC_CONTENT = 60 << 16
-_REMEMBERED_TARGETS = 256
 _SLACK = 8  # quite a few clients count the frame's overhead twice or not at all
 _OPEN: Final = Phase.OPEN
-_new_event = tuple.__new__
 
 
 class ServerConnection:
     """The state of one connection. `out` holds what is to be written next."""
 
     __slots__ = (
-        "_channels", "_deaf", "_finished", "_limits", "_need", "_payload_max", "_rest", "_targets",
-        "close_written", "handshake", "out", "unfinished_bytes",
+        "_channels", "_deaf", "_finished", "_limits", "_need", "_payload_max", "_publishes",
+        "_rest", "close_written", "handshake", "out", "unfinished_bytes",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, server_properties: Mapping[str, object]) -> None:
@@ -76,7 +73,7 @@ class ServerConnection:
         self.out: Buffers = []
         self.unfinished_bytes = 0  # of bodies that are still arriving
         self._channels: dict[int, ChannelState] = {}
-        self._targets: dict[bytes, PublishTarget] = {}
+        self._publishes = PublishReader(limits)
         self._payload_max = limits.first_frame_max - FRAME_OVERHEAD
         self._rest = bytearray()  # the beginning of a frame that is not whole
         self._need = 8  # how long `_rest` must be to be worth a look
@@ -134,6 +131,7 @@ class ServerConnection:
         if self.handshake.step is Step.HEADER:
             position = self._read_protocol_header(data)
         self._need = 8
+        targets = self._publishes.targets
         while end - position >= 8 and not self._finished:
             kind, number, size = _FRAME.unpack_from(data, position)
             if size > self._payload_max:
@@ -154,10 +152,16 @@ class ServerConnection:
                     and channel.phase is _OPEN
                     and channel.target is None
                 ):
-                    if data[position + 7 : position + 11] == PUBLISH:
-                        position = self._read_publish(data, position, after, channel, events)
+                    payload = data[position + 7 : after - 1]
+                    target = targets.get(payload)
+                    if target is None and payload[:4] == PUBLISH:
+                        target = self._publishes.remember(payload)
+                    if target is not None:
+                        position = self._publishes.read(
+                            data, position, after, target, channel, events
+                        )
                         continue
-                    if size == 13 and (settled := read_settlement(channel, data, position + 7)):
+                    if size == 13 and (settled := read_settlement(channel, payload)):
                         events.append(settled)
                         position = after
                         continue
@@ -189,45 +193,6 @@ class ServerConnection:
         self.out.append(PROTOCOL_HEADER)
         self._finished = True
         raise AmqpError(FRAME_ERROR, f"it began with {data[:8]!r}")
-
-    def _read_publish(
-        self, data: bytes, position: int, after: int, channel: ChannelState, events: list[Event]
-    ) -> int:
-        """A publish whose header and single body frame are here too is taken in one go."""
-        payload = data[position + 7 : after - 1]
-        target = self._targets.get(payload)
-        if target is None:
-            target = self._remember_target(payload)
-        end = len(data)
-        if end - after >= _SMALLEST_CONTENT:
-            kind, number, size, basic, body_size = _CONTENT.unpack_from(data, after)
-            body = after + size + FRAME_OVERHEAD
-            body_end = body + 7 + body_size
-            if (
-                kind == FRAME_HEADER
-                and number == channel.number
-                and basic == _BASIC_CONTENT
-                and 14 <= size <= self._payload_max
-                and 0 < body_size <= self._payload_max
-                and body_end < end
-                and data[body - 1] == FRAME_END
-                and _FRAME.unpack_from(data, body) == (FRAME_BODY, number, body_size)
-                and data[body_end] == FRAME_END
-                and body_size <= self._limits.max_message_bytes
-            ):
-                properties = data[after + 19 : body - 1]
-                whole = (channel, target, properties, data[body + 7 : body_end])
-                events.append(_new_event(Published, whole))
-                return int(body_end) + 1
-        channel.begin_content(target)
-        return after
-
-    def _remember_target(self, payload: bytes) -> PublishTarget:
-        target = content.read_publish(payload)
-        if len(self._targets) >= _REMEMBERED_TARGETS:
-            self._targets.clear()
-        self._targets[payload] = target
-        return target
 
     def _take_frame(self, kind: int, number: int, payload: bytes, events: list[Event]) -> None:
         if kind == FRAME_METHOD:
@@ -263,7 +228,8 @@ class ServerConnection:
             events.append(ChannelFailed(channel, error))
         whole = channel.finish_content()
         if whole is not None:
-            events.append(Published(channel, *whole))
+            target, properties, body = whole
+            events.append(Published(channel, [Publish(target, properties, [body])]))
         self.unfinished_bytes = others + channel.buffered_bytes
 
     # --- methods ----------------------------------------------------------------------------------
@@ -301,6 +267,7 @@ class ServerConnection:
             event = self.handshake.receive(method)
             if self.handshake.step is Step.OPEN:
                 self._payload_max = self.handshake.frame_max - FRAME_OVERHEAD + _SLACK
+                self._publishes.payload_max = self._payload_max
             if event is not None:
                 events.append(event)
         elif isinstance(method, commands.Connection.UpdateSecret):

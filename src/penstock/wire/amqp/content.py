@@ -39,17 +39,25 @@ Buffers = list[Body]
 
 
 class PublishTarget:
-    """Where basic.publish sends its message. The door keeps the route it found in `route`."""
+    """Where basic.publish sends its message, and the content header that was with it last.
 
-    __slots__ = ("exchange", "immediate", "mandatory", "route", "route_version", "routing_key")
+    `header` is everything between the method and the body: the header frame and the seven bytes
+    that begin the only body frame. A publisher that sends messages of one size repeats it, and
+    then `properties` and `body_size` are what they were.
+    """
+
+    __slots__ = (
+        "body_size", "exchange", "header", "immediate", "mandatory", "properties", "routing_key",
+    )  # fmt: skip
 
     def __init__(self, exchange: str, routing_key: str, mandatory: bool, immediate: bool) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
         self.immediate = immediate
-        self.route: object = None
-        self.route_version = -1
+        self.header = b""
+        self.properties = b""
+        self.body_size = 0
 
     def __repr__(self) -> str:
         return f"<PublishTarget {self.exchange!r} {self.routing_key!r}>"
@@ -80,11 +88,9 @@ def read_publish(payload: bytes) -> PublishTarget:
 # --- what the broker says for every message -------------------------------------------------------
 
 
-class Deliverable(Protocol):
-    """A message on its way to a consumer."""
+class Content(Protocol):
+    """A message with where it was published to."""
 
-    @property
-    def redelivered(self) -> bool: ...
     @property
     def exchange(self) -> str: ...
     @property
@@ -93,6 +99,13 @@ class Deliverable(Protocol):
     def properties(self) -> bytes: ...
     @property
     def body(self) -> Body: ...
+
+
+class Deliverable(Content, Protocol):
+    """A message on its way to a consumer."""
+
+    @property
+    def redelivered(self) -> bool: ...
 
 
 def confirm(channel: int, delivery_tag: int, multiple: bool) -> bytes:
@@ -184,14 +197,7 @@ def get_ok(
     return _with_content(channel, frame_max, arguments, delivery.properties, delivery.body)
 
 
-def returned(
-    channel: int,
-    frame_max: int,
-    reason: tuple[int, str],
-    target: PublishTarget,
-    properties: bytes,
-    body: Body,
-) -> Buffers:
+def returned(channel: int, frame_max: int, reason: tuple[int, str], message: Content) -> Buffers:
     """basic.return: a mandatory message that no queue took."""
     code, text = reason
     arguments = b"".join(
@@ -199,11 +205,11 @@ def returned(
             b"\x00\x3c\x00\x32",
             code.to_bytes(2, "big"),
             _short(text),
-            _short(target.exchange),
-            _short(target.routing_key),
+            _short(message.exchange),
+            _short(message.routing_key),
         )
     )
-    return _with_content(channel, frame_max, arguments, properties, body)
+    return _with_content(channel, frame_max, arguments, message.properties, message.body)
 
 
 def _with_content(

@@ -1,6 +1,6 @@
 """What a connection hands to the door: one event per thing the client said.
 
-The first three come with every message, so they are tuples; all others are rare.
+The first three come with messages, so they are tuples; all others are rare.
 """
 
 from __future__ import annotations
@@ -20,13 +20,22 @@ if TYPE_CHECKING:
 _TAG = struct.Struct(">QB")
 
 
-class Published(NamedTuple):
-    """A whole message. `properties` are as the publisher wrote them, not looked at yet."""
+class Publish(NamedTuple):
+    """Messages that differ in nothing but their bodies.
 
-    channel: ChannelState
+    `properties` are as the publisher wrote them, not looked at yet.
+    """
+
     target: PublishTarget
     properties: bytes
-    body: bytes
+    bodies: list[bytes]
+
+
+class Published(NamedTuple):
+    """Messages that follow each other on one channel, in order."""
+
+    channel: ChannelState
+    groups: list[Publish]
 
 
 class Acknowledged(NamedTuple):
@@ -140,12 +149,10 @@ Event = (
 _new = tuple.__new__
 
 
-def read_settlement(
-    channel: ChannelState, data: bytes, position: int
-) -> Acknowledged | Rejected | None:
-    """basic.ack, nack or reject at `position`: 13 bytes that end with a tag u64 and some bits."""
-    ids = data[position : position + 4]
-    tag, bits = _TAG.unpack_from(data, position + 4)
+def read_settlement(channel: ChannelState, payload: bytes) -> Acknowledged | Rejected | None:
+    """basic.ack, nack or reject, whose 13 bytes end with a delivery tag u64 and some bits."""
+    ids = payload[:4]
+    tag, bits = _TAG.unpack_from(payload, 4)
     if ids == ACK:
         return _new(Acknowledged, (channel, tag, bits & 1 != 0))
     if ids == NACK:

@@ -31,59 +31,71 @@ from penstock.wire.amqp.handshake import Limits
 from support.amqp_script import marshal, open_connection, publish, raw_frame, said, settle
 
 
-def plain(event: Event) -> tuple[object, ...]:
-    """An event as values that compare between connections."""
-    match event:
-        case Published():
-            target = event.target
-            return (
-                "published",
-                event.channel.number,
-                target.exchange,
-                target.routing_key,
-                *event[2:],
-            )
-        case Acknowledged() | Rejected():
-            return (type(event).__name__, event.channel.number, *event[1:])
-        case Called():
-            return ("called", event.channel.number, event.method.name, dict(event.method))
-        case ChannelOpened() | ChannelClosed():
-            return (type(event).__name__, event.channel.number)
-        case ConnectionFailed():
-            return ("failed", event.error.code, event.error.text)
-    return (repr(event),)
+def plain(events: list[Event]) -> list[tuple[object, ...]]:
+    """Events as values that compare between connections, each message by itself."""
+    values: list[tuple[object, ...]] = []
+    for event in events:
+        match event:
+            case Published():
+                values += [
+                    ("published", event.channel.number, t.exchange, t.routing_key, properties, body)
+                    for t, properties, bodies in event.groups
+                    for body in bodies
+                ]
+            case Acknowledged() | Rejected():
+                values.append((type(event).__name__, event.channel.number, *event[1:]))
+            case Called():
+                method = event.method
+                values.append(("called", event.channel.number, method.name, dict(method)))
+            case ChannelOpened() | ChannelClosed():
+                values.append((type(event).__name__, event.channel.number))
+            case ConnectionFailed():
+                values.append(("failed", event.error.code, event.error.text))
+            case _:
+                values.append((repr(event),))
+    return values
+
+
+def bodies(events: list[Event]) -> list[object]:
+    return [value[-1] for value in plain(events)]
 
 
 # --- messages -------------------------------------------------------------------------------------
 
 
-def test_many_messages_in_one_read_are_many_events() -> None:
+def test_messages_of_one_read_come_in_runs_by_channel() -> None:
     connection = open_connection(1, 2)
     events = connection.receive(
-        publish(1, b"one") + publish(2, b"two", exchange=b"", routing_key=b"q") + publish(1, b"")
+        publish(1, b"one") * 2
+        + publish(2, b"two", exchange=b"", routing_key=b"q")
+        + publish(1, b"")
     )
-    assert [plain(event)[1:] for event in events] == [
+    assert [len(event.groups) for event in events] == [1, 1, 1]  # type: ignore[union-attr]
+    assert [value[1:] for value in plain(events)] == [
+        (1, "e", "k", b"\x10\x00\x02", b"one"),
         (1, "e", "k", b"\x10\x00\x02", b"one"),
         (2, "", "q", b"\x10\x00\x02", b"two"),
         (1, "e", "k", b"\x10\x00\x02", b""),
     ]
 
 
-def test_a_publisher_that_repeats_itself_gets_the_same_target() -> None:
+def test_messages_that_differ_only_in_their_bodies_are_one_group() -> None:
     connection = open_connection(1)
-    first, second = connection.receive(publish(1, b"1") + publish(1, b"2"))
-    assert isinstance(first, Published)
-    assert isinstance(second, Published)
-    assert first.target is second.target
+    (run,) = connection.receive(publish(1, b"1") + publish(1, b"2"))
+    assert isinstance(run, Published)
+    (group,) = run.groups
+    assert group.bodies == [b"1", b"2"]
 
 
 def test_targets_are_remembered_up_to_a_limit() -> None:
     connection = open_connection(1)
     for number in range(1000):
         connection.receive(publish(1, b"x", routing_key=b"key-%d" % number))
-    assert len(connection._targets) <= 256
+    assert len(connection._publishes.targets) <= 256
 
 
+MODE = b"\x10\x00\x02"
+LONG = b"\x00\x80\xff" + b"m" * 255
 STREAM = b"".join(
     [
         marshal(1, commands.Channel.Open()),
@@ -107,13 +119,14 @@ STREAM = b"".join(
 
 @given(st.lists(st.integers(1, 200), max_size=60))
 def test_how_the_bytes_are_cut_does_not_matter(cuts: list[int]) -> None:
-    whole = [plain(event) for event in open_connection().receive(STREAM)]
-    connection, events, position = open_connection(), [], 0
+    whole = plain(open_connection().receive(STREAM))
+    connection, position = open_connection(), 0
+    events: list[Event] = []
     for cut in cuts:
         events += connection.receive(STREAM[position : position + cut])
         position += cut
     events += connection.receive(STREAM[position:])
-    assert [plain(event) for event in events] == whole
+    assert plain(events) == whole
 
 
 def test_the_stream_of_that_test_says_what_it_should() -> None:
@@ -129,7 +142,7 @@ def test_settlements_carry_their_bits() -> None:
     events = connection.receive(
         settle(1, 80, 5, 1) + settle(1, 120, 2**63, 2) + settle(1, 120, 6, 1) + settle(1, 90, 7, 0)
     )
-    assert [plain(event)[2:] for event in events] == [
+    assert [value[2:] for value in plain(events)] == [
         (5, True),
         (2**63, False, True, (60, 120)),
         (6, True, False, (60, 120)),
@@ -142,7 +155,7 @@ def test_messages_may_be_interleaved_between_channels_but_not_on_one() -> None:
     one, two = publish(1, b"a" * 50, room=10), publish(2, b"b" * 50, room=10)
     frames_one, frames_two = _frames(one), _frames(two)
     mixed = b"".join(x + y for x, y in zip(frames_one, frames_two, strict=True))
-    assert [plain(event)[-1] for event in connection.receive(mixed)] == [b"a" * 50, b"b" * 50]
+    assert bodies(connection.receive(mixed)) == [b"a" * 50, b"b" * 50]
     assert connection.unfinished_bytes == 0
 
 
@@ -153,6 +166,29 @@ def _frames(data: bytes) -> list[bytes]:
         found.append(data[:size])
         data = data[size:]
     return found
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2]), st.integers(0, 40), st.sampled_from([b"\0\0", MODE, LONG])
+        ),
+        max_size=30,
+    )
+)
+def test_a_header_like_the_last_one_is_not_mistaken_for_another(
+    said: list[tuple[int, int, bytes]],
+) -> None:
+    """Sizes, properties and channels in any order: the shortcut gives what the long way gives."""
+    data = b"".join(
+        publish(channel, bytes([size]) * size, properties=properties)
+        for channel, size, properties in said
+    )
+    expected = [
+        ("published", channel, "e", "k", properties, bytes([size]) * size)
+        for channel, size, properties in said
+    ]
+    assert plain(open_connection(1, 2).receive(data)) == expected
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -187,8 +223,7 @@ def test_unfinished_messages_on_many_channels_are_bounded() -> None:
 def test_clients_that_miscount_the_overhead_of_a_frame_are_forgiven() -> None:
     connection = open_connection(1, frame_max=4096)
     body = b"x" * 4096
-    (event,) = connection.receive(publish(1, body, room=4096))
-    assert plain(event)[-1] == body
+    assert bodies(connection.receive(publish(1, body, room=4096))) == [body]
     (failed,) = connection.receive(publish(1, b"x" * 4097, room=4097))
     assert isinstance(failed, ConnectionFailed)
     assert failed.error.code == codes.FRAME_ERROR
@@ -197,10 +232,10 @@ def test_clients_that_miscount_the_overhead_of_a_frame_are_forgiven() -> None:
 def test_a_frame_that_arrives_byte_by_byte_costs_no_more_than_itself() -> None:
     connection = open_connection(1)
     data = publish(1, b"x" * 100_000)
-    events = []
+    events: list[Event] = []
     for position in range(len(data)):
         events += connection.receive(data[position : position + 1])
-    assert [plain(event)[-1] for event in events] == [b"x" * 100_000]
+    assert bodies(events) == [b"x" * 100_000]
 
 
 # --- broken rules ---------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def test_get_ok_carries_the_message_and_the_count() -> None:
 
 
 def test_return_says_why_and_gives_everything_back() -> None:
-    target = content.PublishTarget("e", "k", True, False)
-    data = b"".join(content.returned(2, 4096, (312, "NO_ROUTE"), target, b"\0\0", b""))
+    parcel = Parcel("e", "k", b"\0\0", b"")
+    data = b"".join(content.returned(2, 4096, (312, "NO_ROUTE"), parcel))
     (method, _, payload), *_ = contents(data)
     read = commands.Basic.Return()
     read.unmarshal(method[4:])
