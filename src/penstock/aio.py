@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from penstock.client import opening
 from penstock.client.aio import AsyncClient, AsyncLocalClient, Opening
+from penstock.client.aio_queue import AsyncConsumption, AsyncExchange, AsyncQueue
 from penstock.client.aio_subscription import AsyncSubscription
 from penstock.client.aio_transaction import AsyncTransaction
+from penstock.client.aio_worker import AsyncWorker
+from penstock.client.queue_message import AsyncQueueMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumption",
+    "AsyncExchange",
     "AsyncLocalClient",
+    "AsyncQueue",
+    "AsyncQueueMessage",
     "AsyncSubscription",
     "AsyncTransaction",
+    "AsyncWorker",
     "connect",
     "open",
 ]

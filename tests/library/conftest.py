@@ -12,18 +12,11 @@ import pytest
 
 import penstock
 from penstock import Client
-from support.broker import BrokerProcess, ForeignBroker
+from support.broker import BrokerProcess, ForeignBroker, doors
 from support.naming import unique
 
 HOMES = ["in-process", "network"]
 KEPT = {"retention.ms": -1}  # tests write messages of long ago
-
-
-def doors(broker: BrokerProcess | ForeignBroker) -> dict[str, str]:
-    """Where the doors for queues are, if it has them."""
-    if isinstance(broker, ForeignBroker):
-        return {}
-    return {"amqp": f"{broker.host}:{broker.amqp_port}", "http": broker.http.split("//")[1]}
 
 
 @pytest.fixture(params=HOMES)

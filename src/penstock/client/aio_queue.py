@@ -346,10 +346,21 @@ class AsyncExchange:
         **wishes: Unpack[PublishWishes],
     ) -> Receipt:
         """Publish one message and wait until it is safe in every queue that gets it."""
+        return await (await self.send(routing_key, payload, serializer=serializer, **wishes))
+
+    async def send(
+        self,
+        routing_key: str,
+        payload: Any,
+        *,
+        serializer: Serializer | str | None = None,
+        **wishes: Unpack[PublishWishes],
+    ) -> asyncio.Future[Receipt]:
+        """Publish without waiting for the receipt."""
         outgoing, delay_ms = self._port.prepare(routing_key, payload, serializer, wishes)
         if delay_ms:
             raise InvalidArgument("a delay is given to a queue: AsyncQueue.publish(delay=...)")
-        return await (await self._publisher.post(self.name, routing_key, outgoing, 0))
+        return await self._publisher.post(self.name, routing_key, outgoing, 0)
 
     async def delete(self) -> None:
         """Delete it with its bindings; the queues stay."""

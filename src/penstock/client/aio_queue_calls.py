@@ -102,18 +102,25 @@ class AsyncQueueCalls:
 
     def worker(
         self,
-        queue: str,
+        queue: str | AsyncQueue,
         *,
         concurrency: int = 1,
         max_retries: int = 5,
         backoff: float = 1.0,
         max_backoff: float = 300.0,
+        prefetch: int | None = None,
     ) -> Callable[[AsyncHandler], AsyncWorker]:
         """Call a coroutine function for each message of a queue, as `Client.worker`."""
         retry = Retry(max_retries=max_retries, backoff=backoff, most=max_backoff)
 
         def decorate(handler: AsyncHandler) -> AsyncWorker:
-            made = AsyncWorker(partial(self.queue, queue), handler, concurrency, retry)
+            made = AsyncWorker(
+                queue.open if isinstance(queue, AsyncQueue) else partial(self.queue, queue),
+                handler,
+                concurrency,
+                retry,
+                prefetch,
+            )
             self._workers.append(made)
             return made
 

@@ -5,16 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import Future
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Polled, Rebalanced, Start
 from penstock.client.message import Message
 from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
 from penstock.model.ids import TopicPartition
+
+T = TypeVar("T")
 
 AsyncListener = Callable[
     ["AsyncSubscription", list[TopicPartition]], Awaitable[None] | None
@@ -45,6 +58,8 @@ class AsyncSubscription(AsyncIterator[Message]):
         self._loop = asyncio.get_running_loop()
         self._opened: Pursuit | None = None
         self._is_closed = False
+        self._errand_lock = threading.Lock()
+        self._errands: SimpleQueue[Callable[[], None] | None] | None = None
         # A poll goes on when whoever waits for it is cancelled: what it brings must not be lost.
         self._polling: asyncio.Future[Polled] | None = None
 
@@ -149,8 +164,41 @@ class AsyncSubscription(AsyncIterator[Message]):
             pursuit.gone(news)
 
     def _rebalanced_elsewhere(self, news: Rebalanced) -> None:
-        """In a thread of the home, which waits until the listener has had its say."""
-        asyncio.run_coroutine_threadsafe(self._rebalanced(news), self._loop).result()
+        """In a thread of the home, which waits until the listener has had its say.
+
+        Meanwhile librdkafka listens only to this thread: a commit from another one would be
+        answered when we return, and we return when it is answered. So what the listener asks for
+        is done here.
+        """
+        errands = self._errands = SimpleQueue()
+        told = asyncio.run_coroutine_threadsafe(self._rebalanced(news), self._loop)
+        told.add_done_callback(lambda _: errands.put(None))
+        while (errand := errands.get()) is not None:
+            errand()
+        with self._errand_lock:
+            self._errands = None
+        while not errands.empty():  # of another task, which came at the last moment
+            if (errand := errands.get()) is not None:
+                errand()
+        told.result()
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with the stream, in the thread that may."""
+        future: Future[T] = Future()
+
+        def errand() -> None:
+            try:
+                future.set_result(self._home.run(work))
+            except BaseException as failure:
+                future.set_exception(failure)
+
+        with self._errand_lock:
+            errands = self._errands
+            if errands is not None:
+                errands.put(errand)
+        if errands is None:
+            return await self._home.arun(work)
+        return await asyncio.wrap_future(future)
 
     # --- committing -------------------------------------------------------------------------------
 
@@ -161,17 +209,17 @@ class AsyncSubscription(AsyncIterator[Message]):
 
     async def _commit(self, pursuit: Pursuit, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets:
-            await self._home.arun(pursuit.stream.commit(offsets))
+            await self._run(pursuit.stream.commit(offsets))
             pursuit.was_committed(offsets)
 
     async def _commit_due(self, pursuit: Pursuit) -> None:
-        with contextlib.suppress(Conflict):  # not in the group any more: the next poll tells
+        with contextlib.suppress(Conflict, Closed):  # the next poll tells
             await self._commit(pursuit, pursuit.due())
 
     async def committed(self) -> dict[TopicPartition, int]:
         """What the group remembers of the partitions assigned to this subscription."""
         pursuit = await self._pursuit()
-        return await self._home.arun(pursuit.stream.committed(self.assignment))
+        return await self._run(pursuit.stream.committed(self.assignment))
 
     # --- partitions and positions -----------------------------------------------------------------
 
@@ -203,7 +251,7 @@ class AsyncSubscription(AsyncIterator[Message]):
         """How many offsets are still to be read, by partition."""
         pursuit = await self._pursuit()
         positions = pursuit.positions()
-        ends = await self._home.arun(pursuit.stream.ends(list(positions)))
+        ends = await self._run(pursuit.stream.ends(list(positions)))
         return {place: max(0, ends[place] - at) for place, at in positions.items()}
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
@@ -214,7 +262,7 @@ class AsyncSubscription(AsyncIterator[Message]):
         """Read every partition on from the first message at or after `moment`."""
         places = self.assignment or await self.wait_assigned()
         stream = (await self._pursuit()).stream
-        found = {place: await self._home.arun(stream.find(place, moment)) for place in places}
+        found = {place: await self._run(stream.find(place, moment)) for place in places}
         await self._seek(found)
 
     async def seek_to_beginning(self) -> None:
@@ -234,16 +282,16 @@ class AsyncSubscription(AsyncIterator[Message]):
         if self._polling is not None:  # what it fetches was asked for before
             await asyncio.wait([self._polling])
             self._polling = None
-        await self._home.arun(pursuit.stream.seek(offsets))
+        await self._run(pursuit.stream.seek(offsets))
         pursuit.moved(offsets)
 
     async def pause(self, places: Collection[tuple[str, int]] | None = None) -> None:
         """Fetch nothing more, of all partitions or of some."""
-        await self._home.arun((await self._pursuit()).stream.pause(self._places(places)))
+        await self._run((await self._pursuit()).stream.pause(self._places(places)))
 
     async def resume(self, places: Collection[tuple[str, int]] | None = None) -> None:
         """Fetch again."""
-        await self._home.arun((await self._pursuit()).stream.resume(self._places(places)))
+        await self._run((await self._pursuit()).stream.resume(self._places(places)))
 
     def _places(self, places: Collection[tuple[str, int]] | None) -> Sequence[TopicPartition]:
         return self.assignment if places is None else [TopicPartition(*place) for place in places]

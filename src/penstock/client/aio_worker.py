@@ -27,6 +27,7 @@ class AsyncWorker:
         handler: AsyncHandler,
         concurrency: int,
         retry: Retry,
+        prefetch: int | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidArgument(f"concurrency is 1 or more, not {concurrency}")
@@ -36,10 +37,12 @@ class AsyncWorker:
         self._open_queue = open_queue
         self._concurrency = concurrency
         self._retry = retry
+        self._prefetch = prefetch or concurrency
         self._room = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(_tell)
 
     def __repr__(self) -> str:
         return f"<AsyncWorker {self.handled} handled, {self.failed} failed>"
@@ -49,7 +52,7 @@ class AsyncWorker:
 
     async def _run(self) -> None:
         queue = await self._open_queue()
-        async with queue.consume(prefetch=self._concurrency) as messages:
+        async with queue.consume(prefetch=self._prefetch) as messages:
             while not self._stopping.is_set():
                 await self._room.acquire()
                 message = None
@@ -103,3 +106,9 @@ class AsyncWorker:
             self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError, PenstockError):
             await self.task
+
+
+def _tell(task: asyncio.Task[None]) -> None:
+    """A worker that ended by itself must not do so in silence."""
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        log.error("a worker has ended: %r", failure)

@@ -133,16 +133,14 @@ class LocalMember:
             try:
                 answers = await self._groups.offsets.commit(self.as_commit(offsets))
                 refusal = next((refused for _, refused in answers if refused is not None), None)
-            except (StaleMemberEpoch, RebalanceInProgress) as behind:
-                refusal = behind
-                try:
-                    await self.beat()
-                except Expelled:
-                    break
-                continue
             except BrokerError as failure:
                 refusal = failure
-            break
+            if not isinstance(refusal, StaleMemberEpoch | RebalanceInProgress):
+                break
+            try:
+                await self.beat(self.owned)  # all of it: a lost answer is known by that
+            except Expelled:
+                break
         if refusal is not None:
             raise of_broker_error(refusal) from refusal
 

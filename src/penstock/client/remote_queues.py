@@ -72,7 +72,9 @@ class RemoteQueues:
         self._connection: AmqpConnection | None = None
         self._control: AmqpChannel | None = None
         self._publisher: AmqpChannel | None = None
-        self._opening = self._thread.run(_lock())
+        self._opening = asyncio.Lock()
+        self._calling = asyncio.Lock()
+        self._publishing = asyncio.Lock()  # bursts that come while it is opened keep their order
         self._burst: Burst[Posted] = Burst(self._thread.loop, self._publish)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsettled = 0
@@ -110,9 +112,10 @@ class RemoteQueues:
 
     async def _call(self, kind: type[Any], *values: object) -> Any:
         """A call of the control plane. A refusal closes the channel; the next opens another."""
-        if self._control is None or self._control.failure is not None:
-            self._control = await (await self.connection()).channel()
-        return await self._control.call(kind, *values)
+        async with self._calling:  # a refusal must not reach those who call at the same time
+            if self._control is None or self._control.failure is not None:
+                self._control = await (await self.connection()).channel()
+            return await self._control.call(kind, *values)
 
     def _ask(self, kind: type[Any], *values: object) -> Any:
         return self._thread.run(self._call(kind, *values))
@@ -125,10 +128,10 @@ class RemoteQueues:
 
     def post(self, posted: Posted) -> None:
         self._thread.check()
-        self._unsettled += 1
         self._burst.put(posted)
 
     def _publish(self, burst: Sequence[Posted]) -> None:
+        self._unsettled += len(burst)
         channel = self._publisher
         if channel is not None and channel.failure is None:
             self._send(channel, burst)
@@ -150,13 +153,6 @@ class RemoteQueues:
                     self._settled(posted, failure)
                 return
             self._send(channel, burst)
-
-    @property
-    def _publishing(self) -> asyncio.Lock:
-        """Whoever opens the channel for publishing; bursts that come meanwhile keep their order."""
-        if not hasattr(self, "_publishing_lock"):
-            self._publishing_lock = asyncio.Lock()
-        return self._publishing_lock
 
     def _send(self, channel: AmqpChannel, burst: Sequence[Posted]) -> None:
         for posted in burst:
@@ -188,7 +184,7 @@ class RemoteQueues:
 
     async def finish(self) -> None:
         """Return when everything that was posted has been settled."""
-        while self._unsettled:
+        while self._unsettled or len(self._burst):
             await asyncio.sleep(0.005)
 
     # --- queues -----------------------------------------------------------------------------------
@@ -365,7 +361,3 @@ class RemoteQueues:
             await consumer.aclose()
         if self._connection is not None:
             await self._connection.close()
-
-
-async def _lock() -> asyncio.Lock:
-    return asyncio.Lock()

@@ -177,7 +177,7 @@ class Subscription(Iterator[Message]):
     def _commit_due(self) -> None:
         """Commit by itself, when it is time. Whoever is not in the group any more learns that from
         the next poll: what it did not commit is read again, by somebody."""
-        with contextlib.suppress(Conflict):
+        with contextlib.suppress(Conflict, Closed):
             self._commit(self._pursuit.due())
 
     def committed(self) -> dict[TopicPartition, int]:

@@ -23,7 +23,7 @@ QUICK_LOAD = {"messages": 300_000, "size": 100, "partitions": 4, "rate": 1000, "
 def play(stage: Stage, broker: BrokerProcess) -> None:
     """The whole demonstration, on a broker that is not yet started."""
     begin = time.perf_counter()
-    stage.curtain()
+    stage.curtain("Penstock at work: one broker, real Kafka and AMQP clients, real figures")
     start(stage, broker)
     clients(stage, broker.kafka)
     speed(stage, broker.kafka)
