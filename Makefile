@@ -11,7 +11,7 @@ SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test unit spark lint format bench docs lock build clean
+.PHONY: help setup run serve test unit spark crash lint format bench docs lock build clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ $(SPARK): $(READY) requirements-spark.lock
 
 setup: $(READY) ## Create .venv and install everything, nothing else
 
-run: $(READY) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
+run: $(SPARK) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
 	@$(BIN)/penstock demo
 
 serve: $(READY) ## Start a broker on ./penstock-data
@@ -45,6 +45,9 @@ unit: $(READY) ## Only the fast tests
 
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
+
+crash: $(SPARK) ## Spark pipelines killed with kill -9, ten times each (a quarter of an hour)
+	PENSTOCK_TEST_KILLS=10 $(PYTEST) -q tests/spark/test_crash.py tests/spark/test_lake_crash.py --timeout 3600
 
 lint: $(READY) ## Style, imports and types
 	$(BIN)/ruff check src tests benchmarks docs
