@@ -6,6 +6,7 @@ what a file says that does not fit is refused here.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
@@ -20,6 +21,11 @@ DURATION = re.compile(r"^\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d
 NOT_A_DURATION = "is not a duration such as '5 seconds'"
 _ARTICLES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def default_bootstrap() -> str:
+    """As for every command: $PENSTOCK_BOOTSTRAP, else this machine."""
+    return os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")
 
 
 def seconds_of(text: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need
+from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, default_bootstrap
 from penstock.spark.pipeline.document import Where
 from penstock.spark.pipeline.kinds import load as load
 
@@ -23,7 +23,7 @@ class Source:
 
     topic: str = ""
     pattern: str = ""
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: str = field(default_factory=default_bootstrap)
     start: str = "earliest"  # earliest, latest, group, or a JSON of offsets
     group: str = ""  # commit progress as this consumer group
     max_rows_per_batch: int = 0

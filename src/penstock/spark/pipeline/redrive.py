@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.pipeline import letters
-from penstock.spark.pipeline.building import Need, local
+from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
 from penstock.spark.pipeline.run import raise_failure, stop_after_batch
@@ -35,7 +35,7 @@ class Redrive:
     name: str
     topic: str  # of the dead letters
     checkpoint: str
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: str = field(default_factory=default_bootstrap)
     to: str = ""  # a topic for all; else where each letter died
     reasons: list[str] = field(default_factory=list)  # one of these; % and _ as in SQL's LIKE
     keys: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.pipeline.building import Need, local
+from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import SINKS, Decode, Sink
 from penstock.spark.pipeline.figures import Figures
 from penstock.spark.pipeline.work import spark_for, working
@@ -33,7 +33,7 @@ class Range:
     """What is read: a topic between two places, or a table."""
 
     topic: str = ""
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: str = field(default_factory=default_bootstrap)
     start: str = "earliest"  # or a time, or {"topic":{"0":17}}
     end: str = "latest"  # or a time, or offsets; exclusive
     table: str = ""  # a directory; of an Iceberg warehouse, DIRECTORY#name

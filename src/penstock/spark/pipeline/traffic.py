@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.pipeline import commits, letters
-from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, interval, seconds_of
+from penstock.spark.pipeline.building import (
+    DURATION,
+    NOT_A_DURATION,
+    Need,
+    default_bootstrap,
+    interval,
+    seconds_of,
+)
 from penstock.spark.pipeline.figures import Figures
 from penstock.spark.pipeline.work import spark_for, working
 
@@ -28,7 +35,7 @@ class Traffic:
 
     name: str
     report: str  # a directory
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: str = field(default_factory=default_bootstrap)
     topics: str = ".*"  # a regular expression; topics that begin with __ are left out
     since: str = ""  # 2026-11-15T10:00:00Z; the beginning of the log if not given
     until: str = ""

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline.figures import Figures, Metrics
-from penstock.spark.pipeline.state import Running
+from penstock.spark.pipeline.state import Running, state_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def spark_for(definition: Any, master: str | None = None) -> SparkSession:
-    """A session with the pipeline's own settings."""
+    """A session with the pipeline's own settings; what the JVM says goes into a file."""
     from penstock.spark.launch import session
 
-    return session(definition.name, master, dict(definition.settings))
+    with spark_log(state_directory() / f"{definition.name}.log"):
+        return session(definition.name, master, dict(definition.settings))
+
+
+@contextmanager
+def spark_log(path: Path) -> Iterator[None]:
+    """A JVM that is started meanwhile writes its own log there, not over what people look at."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with path.open("ab") as out:
+        os.dup2(out.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def first_cause(text: str) -> str:
     """The sentence in the middle of Spark's long error that says what happened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("penstock.spark.")]
-    return ours[-1].partition(": ")[2] if ours else lines[0][:500]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    told = [line for line in lines if not line.startswith(("An error occurred while", "at "))]
+    return (told or lines or ["Spark failed"])[0].lstrip(": ")[:500]
 
 
 @contextmanager
@@ -58,6 +81,9 @@ def working(
     with Running(definition.name, show, stop, metrics) as running, explained():
         session = spark or spark_for(definition, master)
         try:
+            if hasattr(session, "_jsparkSession"):
+                # Spark finds a sink by the session of the thread, which another thread lacks.
+                session._jvm.SparkSession.setActiveSession(session._jsparkSession)
             yield running, session
         finally:
             if spark is None:
