@@ -14,20 +14,16 @@ clock or catalogue is in use.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import socket
-import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
 from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
-from penstock.errors import BrokerError, StorageError
+from penstock.errors import StorageError
 from penstock.http.server import HttpServer
 from penstock.http.view import BrokerView
 from penstock.kafka.context import BrokerServices
@@ -37,16 +33,14 @@ from penstock.kafka.server import KafkaServer
 from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
-from penstock.model import records
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
 from penstock.options.option import Address
-from penstock.runtime.clock import SystemClock
-from penstock.runtime.disk import OsDisk
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.disk import Disk, OsDisk
 from penstock.runtime.loop_delay import watch_loop_delay
 from penstock.runtime.memory_disk import MemoryDisk
-from penstock.runtime.process import allow_open_files, calm_collector, process_age
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.configs import Configs, topic_defaults
 from penstock.services.group_config import GroupsConfig
@@ -62,8 +56,8 @@ from penstock.services.share_dead_letters import ShareDeadLetters
 from penstock.services.share_partitions import SharePartitions
 from penstock.services.share_rules import ShareRules, share_rules
 from penstock.services.topics import Topics, new_topic_id
+from penstock.services.transaction_upkeep import keep_transactions
 from penstock.services.transactions import TransactionLimits, Transactions
-from penstock.wire.kafka import codec
 
 log = logging.getLogger("penstock")
 
@@ -71,13 +65,23 @@ log = logging.getLogger("penstock")
 class Broker:
     """One broker: open it, use its services, close it."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`clock` and `disk` are the machine's unless given; `on_fatal` ends the process unless
+        the broker is a guest in somebody else's."""
         self.config = config
-        self.clock = SystemClock()
+        self.clock: Clock = clock or SystemClock()
+        self._on_fatal = on_fatal or end_process
         self.supervisor = Supervisor(self._fatal)
         self.loop_delays = Histogram()
         self.flush_times = Histogram()
-        self.disk = MemoryDisk() if config.memory else OsDisk(config.data)
+        self.disk: Disk = disk or (MemoryDisk() if config.memory else OsDisk(config.data))
         self.store = LogStore(self.disk, self.clock, most_open_files=config.log_open_files_max)
         self.flusher = Flusher(
             on_fatal=self._fatal,
@@ -274,18 +278,7 @@ class Broker:
             lambda: services.config.disk_free_limit_bytes,
             None if config.memory else self.disk.free_bytes,
         )
-        every(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
-            "transaction time-outs",
-            services.transactions.abort_out_of_time,
-            (BrokerError,),
-        )
-        every(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
-            "transactional id expiry",
-            services.transactions.forget_idle,
-            (BrokerError,),
-        )
+        keep_transactions(self.supervisor, config, services.transactions)
 
     def _report_recovery(self) -> None:
         for damage in self.store.damages:
@@ -296,8 +289,7 @@ class Broker:
     def _fatal(self, failure: BaseException) -> None:
         """Something that must not fail has failed: the disk is right, this process is not."""
         log.critical("stopping at once: %s", failure)
-        logging.shutdown()
-        os._exit(70)
+        self._on_fatal(failure)
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -322,6 +314,12 @@ class Broker:
         await self.catalogue.close()
 
 
+def end_process(failure: BaseException) -> None:
+    """End this process as a crash would: nothing more is written."""
+    logging.shutdown()
+    os._exit(70)
+
+
 def http_application(view: BrokerView) -> Any:
     """The application behind the HTTP door; its libraries are imported only here."""
     from penstock.http.api import application
@@ -340,57 +338,3 @@ def reachable(bound: tuple[str, int]) -> tuple[str, int]:
     if host in ("0.0.0.0", "::"):
         return socket.gethostname(), port
     return host, port
-
-
-# --- as a process ---------------------------------------------------------------------------------
-
-
-def serve(config: BrokerConfig) -> int:
-    """Run a broker until SIGTERM or Ctrl-C; returns the exit status."""
-    import uvloop
-
-    started = time.monotonic() - process_age()
-    allow_open_files()
-    logging.basicConfig(
-        level=config.verbosity.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, started))
-
-
-async def _serve(config: BrokerConfig, started: float) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    broker = Broker(config)
-    await broker.open()
-    sys.stdout.write(ready_line(broker.addresses, time.monotonic() - started) + "\n")
-    sys.stdout.flush()
-    warming = loop.run_in_executor(None, warm_up)
-    warming.add_done_callback(lambda _: calm_collector())
-    await stop.wait()
-    await warming
-    await broker.close()
-    return 0
-
-
-def warm_up() -> None:
-    """Import what the first clients will need, once the doors are open; in a thread."""
-    codec.warm_up()
-    records.warm_up()
-
-
-def ready_line(addresses: Mapping[str, tuple[str, int] | None], seconds: float) -> str:
-    """The one line on standard output: others parse it."""
-    doors = " ".join(
-        f"{door}=off" if bound is None else f"{door}={_host_port(*bound)}"
-        for door, bound in addresses.items()
-    )
-    return f"penstock ready {doors} pid={os.getpid()} in {seconds:.2f}s"
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

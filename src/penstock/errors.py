@@ -8,7 +8,11 @@ error is a sentence for the person who caused it: what was wrong, and what would
 from __future__ import annotations
 
 
-class BrokerError(Exception):
+class PenstockError(Exception):
+    """Everything that Penstock raises on purpose. `client/errors.py` has those of the library."""
+
+
+class BrokerError(PenstockError):
     """Something the broker refused or could not do. The text is meant for the client."""
 
 
@@ -379,13 +383,13 @@ class AccessDenied(BrokerError):
 # --- the process ----------------------------------------------------------------------------------
 
 
-class ConfigurationError(Exception):
+class ConfigurationError(PenstockError):
     """An option of the broker or a command is wrong; shown without a traceback, exit code 2."""
 
 
-class DataDirectoryInUse(Exception):
+class DataDirectoryInUse(PenstockError):
     """Another broker has the data directory; shown without a traceback, exit code 1."""
 
 
-class DataDirectoryDamaged(Exception):
+class DataDirectoryDamaged(PenstockError):
     """The data directory cannot be used as it is; the text says which file and what to do."""

@@ -220,3 +220,10 @@ class BrokerProcess:
             if line.startswith(field):
                 return int(line.split()[1]) / 1024
         raise AssertionError(f"no {field} of {self.pid}")
+
+
+def doors(broker: BrokerProcess | ForeignBroker) -> dict[str, str]:
+    """Where the doors for queues are, as `penstock.connect` wants to know, if it has them."""
+    if isinstance(broker, ForeignBroker):
+        return {}
+    return {"amqp": f"{broker.host}:{broker.amqp_port}", "http": broker.http.split("//")[1]}

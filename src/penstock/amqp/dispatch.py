@@ -9,7 +9,7 @@ from pamqp import commands
 
 from penstock.amqp.channel import Channel
 from penstock.amqp.handlers import basic, exchange, modes, queue
-from penstock.wire.amqp.methods import AccessRequest, Method
+from penstock.wire.amqp.methods import AccessRequest, BasicRenew, Method
 
 # A handler takes the channel and a method of the type that stands beside it.
 Handler = Callable[[Channel, Any], Coroutine[Any, Any, None] | None]
@@ -32,6 +32,7 @@ HANDLERS: dict[type[Method], Handler] = {
     commands.Basic.Get: basic.get,
     commands.Basic.Recover: basic.recover,
     commands.Basic.RecoverAsync: basic.recover_async,
+    BasicRenew: basic.renew,
     commands.Confirm.Select: modes.confirm_select,
     commands.Tx.Select: modes.tx_select,
     commands.Tx.Commit: modes.tx_commit,

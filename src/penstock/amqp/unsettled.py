@@ -22,6 +22,7 @@ class Holder(Protocol):
     def ack(self, offsets: Sequence[int]) -> None: ...
     def requeue(self, offsets: Sequence[int]) -> None: ...
     def reject(self, offsets: Sequence[int]) -> None: ...
+    def renew(self, offsets: Sequence[int]) -> None: ...
 
 
 class Source(Protocol):
@@ -113,6 +114,14 @@ class Unsettled:
         assert source is not None
         self._sources[index] = None
         return Taken([tag], [source], [self._offsets[index]])
+
+    def find(self, tag: int) -> tuple[Source, int] | None:
+        """Whose a delivery is, and its offset; None when it is settled, or was none."""
+        index = tag - self._first
+        if not self._head <= index < len(self._sources):
+            return None
+        source = self._sources[index]
+        return None if source is None else (source, self._offsets[index])
 
     def take_all(self) -> Taken:
         return self._take_until(len(self._sources))

@@ -90,7 +90,7 @@ def serve(
     flags = {option.name: given.get(option.attribute) for option in OPTIONS.values()}
     settings = BrokerConfig.load(flags=flags, file=config)
 
-    from penstock.app import serve as run_broker  # after the options: a mistake answers at once
+    from penstock.process import serve as run_broker  # after the options: a mistake answers at once
 
     try:
         code = run_broker(settings)

@@ -14,7 +14,7 @@ from penstock.http.message_json import (
     json_of_value,
     table_from_json,
 )
-from penstock.services.browsing import Browsed, browse
+from penstock.services.browsing import Browsed, browse, oldest_age
 from penstock.services.queue import Queue, QueueCounts
 from penstock.services.session import Delivery
 
@@ -84,7 +84,10 @@ async def show(call: Call) -> Answer:
     vhost, name = call.names
     queue = call.visible_vhost(vhost).queue(name)
     await call.messaging.queues.info(queue)
-    return Answer(await json_of_queue(call, queue))
+    row = await json_of_queue(call, queue)
+    now_ms = queue.host.clock.now_ms()
+    row["oldest_age"] = None if queue.live is None else await oldest_age(queue.live, now_ms)
+    return Answer(row)
 
 
 async def declare(call: Call) -> Answer:

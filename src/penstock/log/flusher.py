@@ -59,6 +59,11 @@ class Flusher:
     def __repr__(self) -> str:
         return f"Flusher({self.rounds} rounds, {len(self._waiting)} logs waiting)"
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The sync that failed, after which nothing becomes safe any more."""
+        return self._failed
+
     async def synced(self, log: PartitionLog) -> None:
         """Return when everything appended to `log` before this call is on the medium.
 

@@ -79,6 +79,8 @@ def is_going_in_circles(properties: bytes, target: str) -> bool:
 def without_death(properties: bytes) -> bytes:
     """The properties as before the message died, for sending it back."""
     parsed = parse(properties)
-    names = (DEATH, "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason")
-    entries = {name: value for name, value in parsed.header_entries.items() if name not in names}
+    told = (DEATH, "x-first-death-", "penstock.error")  # the last is what our own clients add
+    entries = {
+        name: value for name, value in parsed.header_entries.items() if not name.startswith(told)
+    }
     return parsed.with_headers(entries)

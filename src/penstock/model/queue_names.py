@@ -48,7 +48,8 @@ def queue_of_topic(topic: str) -> tuple[str, str] | None:
     """(virtual host, queue) that `topic_of_queue` would name so; None when none would."""
     if _CUT in topic:
         return None
-    vhost, end, queue = topic.rpartition(_VHOST_END)
+    head, end, tail = topic.partition(_VHOST_END)  # the first: a queue may begin with `xV_`
+    vhost, queue = (head, tail) if end else ("", head)
     found = (_unspell(vhost) if end else DEFAULT_VHOST, _unspell(queue))
     return found if topic_of_queue(*found) == topic else None
 

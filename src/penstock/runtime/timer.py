@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from penstock.runtime.clock import Clock
+from penstock.runtime.clock import Clock, MovableClock
 
 _PIECE_SECONDS = 3600.0
 
@@ -17,13 +17,15 @@ _PIECE_SECONDS = 3600.0
 class Timer:
     """Calls back once when its time has come, on the event loop."""
 
-    __slots__ = ("_callback", "_clock", "_handle", "due_ms")
+    __slots__ = ("__weakref__", "_callback", "_clock", "_handle", "due_ms")
 
     def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
         self.due_ms: int | None = None  # stays when it has rung, until it is set anew
+        if isinstance(clock, MovableClock):
+            clock.watch(self)
 
     def __repr__(self) -> str:
         return f"Timer({self.due_ms})"
@@ -41,6 +43,12 @@ class Timer:
 
     def cancel(self) -> None:
         self.set(None)
+
+    def clock_moved(self) -> None:
+        """A test moved the clock: the time may have come."""
+        if self._handle is not None and self.due_ms is not None:
+            self._handle.cancel()
+            self._wait(self.due_ms)
 
     def _wait(self, due_ms: int) -> None:
         seconds = min(max(0.0, (due_ms - self._clock.now_ms()) / 1000), _PIECE_SECONDS)

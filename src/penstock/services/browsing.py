@@ -52,6 +52,14 @@ async def browse(live: LiveQueue, start: int = 0) -> AsyncIterator[Browsed]:
         low = high
 
 
+async def oldest_age(live: LiveQueue, now_ms: int) -> float | None:
+    """For how many seconds the message that has waited longest has waited; None without one."""
+    async for seen in browse(live):
+        if seen.timestamp_ms is not None:
+            return max(0.0, (now_ms - seen.timestamp_ms) / 1000)
+    return None
+
+
 def _condition(state: QueueState, offset: int) -> str | None:
     """How it stands with a message; None when it is gone, or going."""
     if not state.unsettled_among([(offset, offset + 1)]):

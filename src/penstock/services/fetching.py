@@ -17,13 +17,25 @@ class Fetched:
         self._live = live
 
     def ack(self, offsets: Sequence[int]) -> None:
-        self._live.ack(offsets, None)
+        self._live.ack(self._mine(offsets), None)
 
     def requeue(self, offsets: Sequence[int]) -> None:
-        self._live.requeue(offsets, None)
+        self._live.requeue(self._mine(offsets), None)
 
     def reject(self, offsets: Sequence[int]) -> None:
-        self._live.reject(offsets, None)
+        self._live.reject(self._mine(offsets), None)
+
+    def renew(self, offsets: Sequence[int]) -> None:
+        """These take longer: the time after which they come back begins anew."""
+        live = self._live
+        live.machine.renew(offsets, self, live.queue.host.clock.now_ms())
+
+    def _mine(self, offsets: Sequence[int]) -> Sequence[int]:
+        """What came back by itself meanwhile may be somebody else's."""
+        machine = self._live.machine
+        if machine.settings.lock_ms is None:
+            return offsets
+        return [offset for offset in offsets if machine.holds(offset, self)]
 
 
 async def fetch(live: LiveQueue, *, no_ack: bool) -> tuple[Delivery, int, Fetched] | None:

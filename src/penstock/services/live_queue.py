@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.errors import AccessRefused, StorageError
 from penstock.machines.queue import Queue as Machine
 from penstock.machines.queue_consumers import Consumer, Consumers
-from penstock.machines.queue_outcome import DeadLetters, Outcome
+from penstock.machines.queue_outcome import Outcome
 from penstock.model.offset_ranges import Range, as_ranges
 from penstock.model.queue_arguments import QueueRules
 from penstock.model.queue_journal import SETTLING, Acked, JournalRecord, Moved
@@ -255,6 +255,12 @@ class LiveQueue:
         if count:
             self._tick()
             self._deal()
+            self._watch_locks()
+
+    def _watch_locks(self) -> None:
+        """Deliveries come back by themselves when their time is up: be there."""
+        if self.machine.settings.lock_ms is not None:
+            self._timer.set(self.machine.next_ms())
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -282,6 +288,7 @@ class LiveQueue:
         if not ranges:
             return None
         self.journal.touch()
+        self._watch_locks()
         return ranges[0][0]
 
     # --- settling ---------------------------------------------------------------------------------
@@ -356,10 +363,7 @@ class LiveQueue:
         for record in outcome.records:
             self._record(record)
         for letters in outcome.dead:
-            self._dead(letters)
-
-    def _dead(self, letters: DeadLetters) -> None:
-        self.queue.host.bury(self.queue, letters)
+            self.queue.host.bury(self.queue, letters)
 
     def _record(self, record: JournalRecord) -> None:
         self.machine.apply(record)
@@ -370,12 +374,8 @@ class LiveQueue:
     def is_idle(self, since_ms: int) -> bool:
         """Whether nobody has used it since, and nothing would happen here by itself."""
         machine = self.machine
-        return (
-            self.used_ms < since_ms
-            and not self.consumers
-            and not (machine.delivered or machine.dying or self.log.pending)
-            and self._timer.due_ms is None
-        )
+        busy = self.consumers or machine.delivered or machine.dying or self.log.pending
+        return self.used_ms < since_ms and not busy and self._timer.due_ms is None
 
     # --- ending -----------------------------------------------------------------------------------
 

@@ -252,7 +252,10 @@ class Replica:
         if self.high_watermark >= end_offset:
             return None
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((end_offset, waiter))
+        if self._flusher.failure is not None:  # nothing becomes safe any more
+            waiter.set_exception(StorageError(f"a sync has failed: {self._flusher.failure}"))
+        else:
+            self._waiting.append((end_offset, waiter))
         return waiter
 
     def _synced(self, synced: asyncio.Future[None]) -> None:

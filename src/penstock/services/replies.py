@@ -87,7 +87,7 @@ class ReplySubscription:
     def ack(self, offsets: Sequence[int]) -> None:
         """Nothing to settle."""
 
-    requeue = reject = ack
+    requeue = reject = renew = ack
 
     def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -19,6 +19,7 @@ from penstock.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.machines.exchange import DEFAULT_EXCHANGE
 from penstock.model.binding import Destination
 from penstock.model.queue_arguments import STREAM
+from penstock.model.queue_names import DEFAULT_VHOST
 from penstock.model.queue_record import Message
 from penstock.services.fetching import Fetched, fetch
 from penstock.services.publishing import Publication
@@ -305,6 +306,18 @@ class Session:
                 f"access to {what} '{name}' in vhost '{self.vhost.name}' refused for user "
                 f"'{self.user.name}'"
             )
+
+
+class OwnersSession(Session):
+    """The session of the process that the broker lives in: everything is its own."""
+
+    @classmethod
+    def of(cls, messaging: Messaging, vhost: str = DEFAULT_VHOST) -> OwnersSession:
+        """One in a virtual host."""
+        return cls(messaging, User("in-process"), messaging.vhost(vhost), "in-process")
+
+    def _check(self, action: str, what: str, name: str) -> None:
+        """Whoever has the process has the disk."""
 
 
 def _priority(arguments: Arguments, where: str) -> int:

@@ -141,6 +141,9 @@ class StreamSubscription:
 
     requeue = reject = ack
 
+    def renew(self, offsets: Sequence[int]) -> None:
+        """Nothing comes back to a stream, however long it takes."""
+
 
 async def subscribe_to_stream(
     queue: Queue, tag: str, *, no_ack: bool, prefetch: int, arguments: Mapping[str, object]

@@ -175,3 +175,7 @@ class Subscription:
     def reject(self, offsets: Sequence[int]) -> None:
         """These cannot be handled: to the dead letters, or nowhere."""
         self._live.reject(offsets, self)
+
+    def renew(self, offsets: Sequence[int]) -> None:
+        """These take longer: the time after which they come back begins anew."""
+        self._live.machine.renew(offsets, self, self._live.queue.host.clock.now_ms())

@@ -129,7 +129,15 @@ def test_completion_knows_the_commands(shell: str) -> None:
 
 def test_a_simple_command_imports_nothing_that_draws_or_serves() -> None:
     """The answer must come in about 150 ms; what is not imported costs nothing."""
-    heavy = {"rich", "asyncio", "confluent_kafka", "penstock.config", "penstock.app", "kio"}
+    heavy = {
+        "rich",
+        "asyncio",
+        "confluent_kafka",
+        "penstock.config",
+        "penstock.app",
+        "penstock.process",
+        "kio",
+    }
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "penstock", "--version"],
         capture_output=True,
@@ -142,7 +150,16 @@ def test_a_simple_command_imports_nothing_that_draws_or_serves() -> None:
 
 
 def test_a_client_command_does_not_import_the_broker() -> None:
-    heavy = {"rich", "pydantic", "penstock.config", "penstock.app", "kio", "uvloop", "aiokafka"}
+    heavy = {
+        "rich",
+        "pydantic",
+        "penstock.config",
+        "penstock.app",
+        "penstock.process",
+        "kio",
+        "uvloop",
+        "aiokafka",
+    }
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "penstock", "topic", "list", "-b", NOBODY],
         capture_output=True,

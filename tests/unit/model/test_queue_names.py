@@ -22,6 +22,7 @@ from penstock.model.topic import check_topic_name, is_internal
         ("/", "__consumer_offsets", "_x5F_consumer_offsets"),
         ("shop", "orders", "shop_xV_orders"),
         ("/shop", "ä", "_x2Fshop_xV__xC3_xA4"),
+        ("shop", "xV:", "shop_xV_xV_x3A"),
     ],
 )
 def test_each_queue_has_a_topic(vhost: str, queue: str, topic: str) -> None:

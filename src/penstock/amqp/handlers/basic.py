@@ -1,4 +1,5 @@
-"""The basic class, less what comes with every message: qos, consume, cancel, get, recover."""
+"""The basic class, less what comes with every message: qos, consume, cancel, get, renew,
+recover."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from penstock.wire.amqp.codes import (
     PRECONDITION_FAILED,
     AmqpError,
 )
-from penstock.wire.amqp.methods import method_ids
+from penstock.wire.amqp.methods import BasicRenew, method_ids
 
 
 def qos(channel: Channel, method: commands.Basic.Qos) -> None:
@@ -94,6 +95,14 @@ async def get(channel: Channel, method: commands.Basic.Get) -> None:
 def recover(channel: Channel, method: commands.Basic.Recover) -> None:
     _recover(channel, method)
     channel.answer(commands.Basic.RecoverOk)
+
+
+def renew(channel: Channel, method: BasicRenew) -> None:
+    """A delivery takes longer. One that is settled, or came back, is no error."""
+    found = channel.unsettled.find(method.delivery_tag)
+    if found is not None:
+        source, offset = found
+        source.holder.renew([offset])
 
 
 def recover_async(channel: Channel, method: commands.Basic.RecoverAsync) -> None:

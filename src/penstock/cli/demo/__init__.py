@@ -16,8 +16,9 @@ from penstock.cli.output import Failure, say
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Keep the data there; else it is temporary."),
@@ -35,7 +36,10 @@ def demo(
     Examples:
       penstock demo
       penstock demo --data ./penstock-data --stop
+      penstock demo replication
     """
+    if context.invoked_subcommand is not None:
+        return
     from penstock.cli.demo.broker import BrokerProcess
     from penstock.cli.demo.scenes import play
     from penstock.cli.demo.stage import Stage
@@ -58,3 +62,29 @@ def demo(
             raise
         except KeyboardInterrupt:
             say("\nstopping the broker")
+
+
+@app.command()
+def replication() -> None:
+    """Three brokers, one of them primary: copies, a death, and who takes over.
+
+    A model made of the library's calls, with brokers in this process, writers and readers in
+    threads. Ends with 1 if an acknowledged order is lost.
+    """
+    from penstock.cli.demo.replication import play
+    from penstock.cli.demo.stage import Stage
+
+    play(Stage())
+
+
+@app.command()
+def sharding() -> None:
+    """Three independent brokers, each with a share of the keys: one goes away and comes back.
+
+    A model made of the library's calls, with brokers in this process, writers and readers in
+    threads. Ends with 1 if an order is lost.
+    """
+    from penstock.cli.demo.sharding import play
+    from penstock.cli.demo.stage import Stage
+
+    play(Stage())

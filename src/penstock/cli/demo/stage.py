@@ -31,10 +31,10 @@ class Stage:
         self.console = Console(highlight=False)
         self._scene = 0
 
-    def curtain(self) -> None:
+    def curtain(self, words: str) -> None:
         self.console.print(
             Panel(
-                Text("Penstock at work: one broker, real Kafka and AMQP clients, real figures"),
+                Text(words),
                 box=box.ROUNDED,
                 expand=False,
                 border_style="cyan",

@@ -39,6 +39,7 @@ CAPABILITIES: Final[Mapping[str, object]] = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
     "basic.nack": True,
+    "basic.renew": True,
     "consumer_cancel_notify": True,
     "connection.blocked": True,
     "consumer_priorities": True,

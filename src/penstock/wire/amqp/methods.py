@@ -23,7 +23,29 @@ from penstock.wire.amqp.codes import COMMAND_INVALID, FRAME_ERROR, AmqpError
 
 Method = Frame
 
-_METHODS: Final[Mapping[int, type[Frame]]] = commands.INDEX_MAPPING
+
+class BasicRenew(Frame):
+    """Our own addition, announced by the capability `basic.renew`: a delivery takes longer.
+
+    The time after which it would come back to its queue (`x-consumer-timeout`) begins anew. There
+    is no answer, and a tag that was settled or came back meanwhile is no error.
+    """
+
+    __slots__ = ("delivery_tag",)
+
+    frame_id = 200
+    index = 60 << 16 | 200
+    name = "Basic.Renew"
+    _delivery_tag = "longlong"
+
+    def __init__(self, delivery_tag: int = 0) -> None:
+        self.delivery_tag = delivery_tag
+
+
+_METHODS: Final[Mapping[int, type[Frame]]] = {
+    **commands.INDEX_MAPPING,
+    BasicRenew.index: BasicRenew,
+}
 _LAYOUTS: Final[dict[int, tuple[tuple[str, str], ...]]] = {
     index: tuple((name, method.amqp_type(name)) for name in method.__slots__)
     for index, method in _METHODS.items()
@@ -50,7 +72,7 @@ CALLS: Final = (
     commands.Queue.Declare, commands.Queue.Bind, commands.Queue.Unbind,
     commands.Queue.Purge, commands.Queue.Delete,
     commands.Basic.Qos, commands.Basic.Consume, commands.Basic.Cancel, commands.Basic.Get,
-    commands.Basic.Recover, commands.Basic.RecoverAsync,
+    commands.Basic.Recover, commands.Basic.RecoverAsync, BasicRenew,
     commands.Confirm.Select,
     commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback,
     AccessRequest,

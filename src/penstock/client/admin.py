@@ -1,0 +1,114 @@
+"""Administration, for code without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.client.home import EARLIEST, Home, Start
+from penstock.client.views import ClusterInfo, GroupInfo, TopicInfo
+from penstock.model.ids import TopicPartition
+
+ConfigValue = str | int | float | bool
+
+
+def config_text(config: Mapping[str, ConfigValue | None] | None) -> dict[str, str | None]:
+    """Settings as the server reads them: names may be written with underscores.
+
+    >>> config_text({"retention_ms": 60_000, "cleanup.policy": "compact"})
+    {'retention.ms': '60000', 'cleanup.policy': 'compact'}
+    """
+    return {name.replace("_", "."): _text(value) for name, value in (config or {}).items()}
+
+
+def _text(value: ConfigValue | None) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+class Admin:
+    """Topics, groups and the server.
+
+    >>> import penstock
+    >>> with penstock.open(None) as mq:
+    ...     mq.admin.create_topic("orders", partitions=3, config={"retention.ms": 60_000})
+    ...     mq.admin.topics(), mq.admin.topic("orders").partition_count
+    (['orders'], 3)
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        replication_factor: int | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
+    ) -> None:
+        """Create a topic; what is not said is as the server's defaults are."""
+        settings = {key: value for key, value in config_text(config).items() if value is not None}
+        self._home.run(self._home.create_topic(name, partitions, replication_factor, settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and everything in it."""
+        self._home.run(self._home.delete_topic(name))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions. Keys of new messages may then go elsewhere than before."""
+        self._home.run(self._home.add_partitions(name, total))
+
+    def alter_topic(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
+        """Change settings of a topic; None takes one back to its default."""
+        self._home.run(self._home.alter_topic(name, config_text(config)))
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Every setting of a topic that is in force."""
+        return self._home.run(self._home.topic_config(name))
+
+    def topics(self) -> list[str]:
+        """The names of all topics but the server's own."""
+        return self._home.run(self._home.topic_names())
+
+    def topic(self, name: str) -> TopicInfo:
+        """A topic with its partitions: sizes and offsets."""
+        return self._home.run(self._home.topic(name))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Forget everything before an offset (-1: everything)."""
+        self._home.run(self._home.delete_records(TopicPartition(topic, partition), before))
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def groups(self) -> list[str]:
+        """The names of all groups."""
+        return self._home.run(self._home.group_names())
+
+    def group(self, name: str) -> GroupInfo:
+        """A group: its members, committed offsets and lag."""
+        return self._home.run(self._home.group(name))
+
+    def set_group_offsets(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Let a group without members go on from elsewhere."""
+        places = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        self._home.run(self._home.set_group_offsets(name, places))
+
+    def reset_group(self, name: str, topic: str, to: Start = EARLIEST) -> None:
+        """Let a group without members read a topic again from its beginning, end or a moment."""
+        partitions = self.topic(topic).partitions
+        places = [TopicPartition(topic, info.partition) for info in partitions]
+        offsets = {place: self._home.run(self._home.find(place, to)) for place in places}
+        self._home.run(self._home.set_group_offsets(name, offsets))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group without members, and its offsets."""
+        self._home.run(self._home.delete_group(name))
+
+    # --- the server -------------------------------------------------------------------------------
+
+    def cluster(self) -> ClusterInfo:
+        """The server's brokers."""
+        return self._home.run(self._home.cluster())

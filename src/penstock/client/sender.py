@@ -1,0 +1,184 @@
+"""What both faces do with a message before a home gets it: prepare, deduplicate, account for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from penstock.client.errors import PenstockError
+from penstock.client.home import Home
+from penstock.client.message import Message, Receipt, key_bytes
+from penstock.client.outgoing import (
+    NO_PARTITION,
+    NO_WISHES,
+    Outgoing,
+    RecentIds,
+    Row,
+    Settle,
+    Wishes,
+    prepare,
+)
+from penstock.client.room import Room
+from penstock.client.serializer import Serializer, find_serializer, payload_bytes
+
+log = logging.getLogger("penstock")
+
+ROWS_AT_ONCE = 10_000
+_ROW_OVERHEAD_BYTES = 16
+
+Callback = Callable[[Receipt | None, PenstockError | None], None]
+
+
+class PublishOptions(NamedTuple):
+    """What `open` and `connect` say about publishing."""
+
+    serializer: Serializer | str | None = None
+    backpressure: str = "block"
+    max_pending_messages: int = 100_000
+    max_pending_bytes: int = 64 * 1024 * 1024
+    deduplication_window: float = 120.0
+
+
+class Rows(NamedTuple):
+    """Some of many messages, and what they take."""
+
+    rows: list[Row]
+    size: int
+
+
+class _Flight:
+    """A message with an id: its receipt, or those who wait for it."""
+
+    __slots__ = ("receipt", "waiting")
+
+    def __init__(self) -> None:
+        self.receipt: Receipt | None = None
+        self.waiting: list[Settle] = []
+
+
+class Sender:
+    """One per client; used from any thread."""
+
+    def __init__(self, home: Home, options: PublishOptions) -> None:
+        self.home = home
+        self.room = Room(
+            options.max_pending_messages, options.max_pending_bytes, options.backpressure
+        )
+        self._serializer = find_serializer(options.serializer)
+        self._recent = RecentIds(options.deduplication_window)
+        self._lock = threading.Lock()
+
+    def serializer(self, wanted: Serializer | str | None) -> Serializer | None:
+        """The one of this call, else the client's."""
+        return self._serializer if wanted is None else find_serializer(wanted)
+
+    def prepare(
+        self, topic: str, payload: Any, wishes: Wishes, serializer: Serializer | str | None = None
+    ) -> Outgoing:
+        """A message as it will be sent."""
+        return prepare(topic, payload, self.serializer(serializer), wishes, self.home.now_ms())
+
+    # --- ids that were used a moment ago ----------------------------------------------------------
+
+    def is_duplicate(self, outgoing: Outgoing, settle: Settle) -> bool:
+        """Whether a message with that id is on its way or has arrived; then `settle` gets its
+        receipt. Else this one is remembered."""
+        message_id = outgoing.message_id
+        if message_id is None:
+            return False
+        with self._lock:
+            flight = self._recent.find(outgoing.topic, message_id)
+            if flight is None:
+                self._recent.remember(outgoing.topic, message_id, _Flight())
+                return False
+            if flight.receipt is None:
+                flight.waiting.append(settle)
+                return True
+        settle(flight.receipt.as_duplicate(), None)
+        return True
+
+    def forget(self, outgoing: Outgoing) -> None:
+        """It will not be sent: its id is free again."""
+        self._landed(outgoing, None, None)
+
+    def _landed(
+        self, outgoing: Outgoing, receipt: Receipt | None, failure: PenstockError | None
+    ) -> None:
+        message_id = outgoing.message_id
+        if message_id is None:
+            return
+        with self._lock:
+            flight = self._recent.find(outgoing.topic, message_id)
+            if flight is None:
+                return
+            waiting, flight.waiting = flight.waiting, []
+            flight.receipt = receipt
+            if receipt is None:
+                self._recent.forget(outgoing.topic, message_id)
+        for settle in waiting:
+            settle(None if receipt is None else receipt.as_duplicate(), failure)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def launch(self, outgoing: Outgoing, size: int, settle: Settle) -> None:
+        """Send a message for which room was taken."""
+
+        def landed(receipt: Receipt | None, failure: PenstockError | None) -> None:
+            self.room.give_back(size)
+            self._landed(outgoing, receipt, failure)
+            settle(receipt, failure)
+
+        outgoing.settle = landed
+        try:
+            self.home.enqueue(outgoing)
+        except BaseException:
+            self.room.give_back(size)
+            self.forget(outgoing)
+            raise
+
+    def rows(
+        self,
+        messages: Iterable[Any],
+        wishes: Wishes,
+        serializer: Serializer | str | None,
+        key_of: Callable[[Any], str | bytes | None] | None,
+    ) -> Iterator[Rows]:
+        """Many messages as rows, some at a time."""
+        serialize = self.serializer(serializer)
+        model = prepare("", b"", None, wishes, self.home.now_ms())
+        is_plain = wishes is NO_WISHES and serialize is None and key_of is None
+        iterator = iter(messages)
+        while items := list(islice(iterator, ROWS_AT_ONCE)):
+            if is_plain and all(type(item) is bytes for item in items):
+                rows: list[Row] = [(None, item, (), -1, NO_PARTITION) for item in items]
+                size = sum(map(len, items))
+            else:
+                rows = [self._row(item, model, wishes, serialize, key_of) for item in items]
+                size = sum(len(row[1] or b"") + len(row[0] or b"") for row in rows)
+            yield Rows(rows, size + _ROW_OVERHEAD_BYTES * len(rows))
+
+    def _row(
+        self,
+        item: Any,
+        model: Outgoing,
+        wishes: Wishes,
+        serialize: Serializer | None,
+        key_of: Callable[[Any], str | bytes | None] | None,
+    ) -> Row:
+        if isinstance(item, Message):
+            out = prepare("", item, None, wishes, 0)
+            return (out.key, out.value, out.headers, out.timestamp_ms, out.partition)
+        key = model.key if key_of is None else key_bytes(key_of(item))
+        value = payload_bytes(item, serialize)
+        return (key, value, model.headers, model.timestamp_ms, model.partition)
+
+
+def call_back(callback: Callback, receipt: Receipt | None, failure: PenstockError | None) -> None:
+    """Tell a user's function; what it raises is its own business, but should be seen."""
+    try:
+        callback(receipt, failure)
+    except Exception:
+        log.exception("the delivery callback %r failed", callback)
