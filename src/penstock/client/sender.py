@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -59,6 +59,44 @@ class _Flight:
         self.waiting: list[Settle] = []
 
 
+class Landing:
+    """What settles a message for which room was taken. It does not hold the message itself, or
+    each would be a cycle for the garbage collector to find."""
+
+    __slots__ = ("message_id", "sender", "settle", "size", "topic")
+
+    def __init__(self, sender: Sender, outgoing: Outgoing, size: int, settle: Settle) -> None:
+        self.sender = sender
+        self.topic = outgoing.topic
+        self.message_id = outgoing.message_id
+        self.size = size
+        self.settle = settle
+
+    def __call__(self, receipt: Receipt | None, failure: PenstockError | None) -> None:
+        self.sender.room.give_back(self.size)
+        if self.message_id is not None:
+            self.sender.landed(self.topic, self.message_id, receipt, failure)
+        self.settle(receipt, failure)
+
+
+def settle_all(messages: Sequence[Outgoing], receipts: Iterable[Receipt]) -> None:
+    """Settle messages that are safe, and give all their room back at once."""
+    taken: dict[Room, tuple[int, int]] = {}
+    settled: list[tuple[Settle, Receipt]] = []
+    for outgoing, receipt in zip(messages, receipts, strict=True):
+        settle = outgoing.settle
+        if type(settle) is Landing and settle.message_id is None:
+            room = settle.sender.room
+            size, count = taken.get(room, (0, 0))
+            taken[room] = (size + settle.size, count + 1)
+            settle = settle.settle
+        settled.append((settle, receipt))
+    for room, (size, count) in taken.items():
+        room.give_back(size, count)
+    for settle, receipt in settled:
+        settle(receipt, None)
+
+
 class Sender:
     """One per client; used from any thread."""
 
@@ -79,7 +117,10 @@ class Sender:
         self, topic: str, payload: Any, wishes: Wishes, serializer: Serializer | str | None = None
     ) -> Outgoing:
         """A message as it will be sent."""
-        return prepare(topic, payload, self.serializer(serializer), wishes, self.home.now_ms())
+        serialize = self._serializer if serializer is None else find_serializer(serializer)
+        if wishes is NO_WISHES:
+            return prepare(topic, payload, serialize, wishes, 0)
+        return prepare(topic, payload, serialize, wishes, self.home.now_ms())
 
     # --- ids that were used a moment ago ----------------------------------------------------------
 
@@ -102,22 +143,21 @@ class Sender:
 
     def forget(self, outgoing: Outgoing) -> None:
         """It will not be sent: its id is free again."""
-        self._landed(outgoing, None, None)
+        if outgoing.message_id is not None:
+            self.landed(outgoing.topic, outgoing.message_id, None, None)
 
-    def _landed(
-        self, outgoing: Outgoing, receipt: Receipt | None, failure: PenstockError | None
+    def landed(
+        self, topic: str, message_id: str, receipt: Receipt | None, failure: PenstockError | None
     ) -> None:
-        message_id = outgoing.message_id
-        if message_id is None:
-            return
+        """What became of a message with an id."""
         with self._lock:
-            flight = self._recent.find(outgoing.topic, message_id)
+            flight = self._recent.find(topic, message_id)
             if flight is None:
                 return
             waiting, flight.waiting = flight.waiting, []
             flight.receipt = receipt
             if receipt is None:
-                self._recent.forget(outgoing.topic, message_id)
+                self._recent.forget(topic, message_id)
         for settle in waiting:
             settle(None if receipt is None else receipt.as_duplicate(), failure)
 
@@ -125,13 +165,7 @@ class Sender:
 
     def launch(self, outgoing: Outgoing, size: int, settle: Settle) -> None:
         """Send a message for which room was taken."""
-
-        def landed(receipt: Receipt | None, failure: PenstockError | None) -> None:
-            self.room.give_back(size)
-            self._landed(outgoing, receipt, failure)
-            settle(receipt, failure)
-
-        outgoing.settle = landed
+        outgoing.settle = Landing(self, outgoing, size, settle)
         try:
             self.home.enqueue(outgoing)
         except BaseException:

@@ -6,10 +6,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.admin import Admin
+from penstock.client.delivery import Delivery
 from penstock.client.errors import PenstockError, TimedOut
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Home, Start
@@ -92,20 +94,9 @@ class Client(QueueCalls):
         outgoing = sender.prepare(
             topic, payload, Wishes(**wishes) if wishes else NO_WISHES, serializer
         )
-        future: Future[Receipt] = Future()
-
-        def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            if failure is None and receipt is not None:
-                future.set_result(receipt)
-            else:
-                future.set_exception(failure)
-            if on_delivery is not None:
-                call_back(on_delivery, receipt, failure)
-
-        if sender.is_duplicate(outgoing, settle):
-            return future
+        delivery = Delivery(None if on_delivery is None else partial(call_back, on_delivery))
+        if sender.is_duplicate(outgoing, delivery):
+            return delivery
         size = outgoing.size
         try:
             has_room = sender.room.take(size, timeout=timeout)
@@ -113,11 +104,11 @@ class Client(QueueCalls):
             sender.forget(outgoing)
             raise
         if has_room:
-            sender.launch(outgoing, size, settle)
+            sender.launch(outgoing, size, delivery)
         else:
             sender.forget(outgoing)
-            settle(Receipt(topic, -1, -1, message_id=outgoing.message_id, dropped=True), None)
-        return future
+            delivery(Receipt(topic, -1, -1, message_id=outgoing.message_id, dropped=True), None)
+        return delivery
 
     def publish_many(
         self,
