@@ -21,8 +21,10 @@ from penstock.client.outgoing import (
     Wishes,
     prepare,
 )
+from penstock.client.properties import RawHeaders
 from penstock.client.room import Room
 from penstock.client.serializer import Serializer, find_serializer, payload_bytes
+from penstock.client.watch import Watch
 
 log = logging.getLogger("penstock")
 
@@ -40,6 +42,7 @@ class PublishOptions(NamedTuple):
     max_pending_messages: int = 100_000
     max_pending_bytes: int = 64 * 1024 * 1024
     deduplication_window: float = 120.0
+    watch: Watch | None = None
 
 
 class Rows(NamedTuple):
@@ -105,6 +108,9 @@ class Sender:
         self.room = Room(
             options.max_pending_messages, options.max_pending_bytes, options.backpressure
         )
+        self.watch = options.watch
+        if self.watch is not None and self.watch.meter is not None:
+            self.watch.meter.watch(self.room)
         self._serializer = find_serializer(options.serializer)
         self._recent = RecentIds(options.deduplication_window)
         self._lock = threading.Lock()
@@ -165,6 +171,8 @@ class Sender:
 
     def launch(self, outgoing: Outgoing, size: int, settle: Settle) -> None:
         """Send a message for which room was taken."""
+        if self.watch is not None:
+            settle = self.watch.begin(outgoing.topic, outgoing, settle)
         outgoing.settle = Landing(self, outgoing, size, settle)
         try:
             self.home.enqueue(outgoing)
@@ -179,18 +187,22 @@ class Sender:
         wishes: Wishes,
         serializer: Serializer | str | None,
         key_of: Callable[[Any], str | bytes | None] | None,
+        headers: RawHeaders = (),
     ) -> Iterator[Rows]:
-        """Many messages as rows, some at a time."""
+        """Many messages as rows, some at a time; each gets `headers` beside its own."""
         serialize = self.serializer(serializer)
         model = prepare("", b"", None, wishes, self.home.now_ms())
+        model.headers = [*model.headers, *headers]
         is_plain = wishes is NO_WISHES and serialize is None and key_of is None
         iterator = iter(messages)
         while items := list(islice(iterator, ROWS_AT_ONCE)):
             if is_plain and all(type(item) is bytes for item in items):
-                rows: list[Row] = [(None, item, (), -1, NO_PARTITION) for item in items]
+                rows: list[Row] = [(None, item, headers, -1, NO_PARTITION) for item in items]
                 size = sum(map(len, items))
             else:
-                rows = [self._row(item, model, wishes, serialize, key_of) for item in items]
+                rows = [
+                    self._row(item, model, wishes, serialize, key_of, headers) for item in items
+                ]
                 size = sum(len(row[1] or b"") + len(row[0] or b"") for row in rows)
             yield Rows(rows, size + _ROW_OVERHEAD_BYTES * len(rows))
 
@@ -201,10 +213,12 @@ class Sender:
         wishes: Wishes,
         serialize: Serializer | None,
         key_of: Callable[[Any], str | bytes | None] | None,
+        headers: RawHeaders,
     ) -> Row:
         if isinstance(item, Message):
             out = prepare("", item, None, wishes, 0)
-            return (out.key, out.value, out.headers, out.timestamp_ms, out.partition)
+            own = [*out.headers, *headers] if headers else out.headers
+            return (out.key, out.value, own, out.timestamp_ms, out.partition)
         key = model.key if key_of is None else key_bytes(key_of(item))
         value = payload_bytes(item, serialize)
         return (key, value, model.headers, model.timestamp_ms, model.partition)

@@ -137,12 +137,14 @@ class Client(QueueCalls):
         self._home.check_may_wait()
         flights = _Flights()
         wanted = Wishes(**wishes) if wishes else NO_WISHES
-        base = 0
-        for rows, size in self._sender.rows(messages, wanted, serializer, key_of):
-            self._sender.room.take(size, len(rows))
-            flights.launch(self._sender, topic, rows, size, base)
-            base += len(rows)
-        return Receipts(flights.land())
+        sender, count = self._sender, [0]
+        told = nullcontext(()) if sender.watch is None else sender.watch.many(topic, count)
+        with told as headers:
+            for rows, size in sender.rows(messages, wanted, serializer, key_of, headers):
+                sender.room.take(size, len(rows))
+                flights.launch(sender, topic, rows, size, count[0])
+                count[0] += len(rows)
+            return Receipts(flights.land())
 
     def send_ordered(
         self,
@@ -204,7 +206,12 @@ class Client(QueueCalls):
             client_id=self._client_id,
         )
         return Subscription(
-            self._home, options, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            self._home,
+            options,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            watch=self._sender.watch,
         )
 
     def read(
