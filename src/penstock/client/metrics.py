@@ -1,12 +1,12 @@
 """Figures of a client, for Prometheus.
 
-    penstock_client_published_messages_total   destination             messages that are safe
-    penstock_client_publish_failures_total     destination, error      messages that are not
-    penstock_client_publish_seconds            destination             from the call until it is safe
-    penstock_client_received_messages_total    source                  messages handed out
-    penstock_client_processed_messages_total   source, outcome         by workers and loops: ok, error
-    penstock_client_process_seconds            source                  how long handling took
-    penstock_client_pending_messages                                   on their way, not safe yet
+    penstock_client_published_messages_total   destination          messages that are safe
+    penstock_client_publish_failures_total     destination, error   messages that are not
+    penstock_client_publish_seconds            destination          from the call until it is safe
+    penstock_client_received_messages_total    source               messages handed out
+    penstock_client_processed_messages_total   source, outcome      handled: ok or error
+    penstock_client_process_seconds            source               how long that took
+    penstock_client_pending_messages                                on their way, not safe yet
     penstock_client_pending_bytes
 
 They are made once for each registry; the clients of a program share them.
@@ -48,7 +48,10 @@ class Meter:
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "penstock_client_"
         self._published = Counter(
-            f"{name}published_messages", "Messages that are safe.", ["destination"], registry=registry
+            f"{name}published_messages",
+            "Messages that are safe.",
+            ["destination"],
+            registry=registry,
         )
         self._failures = Counter(
             f"{name}publish_failures",

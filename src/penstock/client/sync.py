@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -187,7 +188,7 @@ class Client(QueueCalls):
 
         With a `group`, its members share the partitions and it remembers how far it is; without,
         the subscription reads everything by itself. `start` is where to begin when nothing is
-        remembered: "earliest", "latest" or a moment. `filter` is an expression (docs/library.md);
+        remembered: "earliest", "latest" or a moment. `filter` is an expression (docs/library/streams.md);
         messages that are expired are left out, those that are not due yet come when they are.
         """
         options = check_options(

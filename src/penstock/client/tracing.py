@@ -8,13 +8,12 @@ conventions for messaging.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, propagate, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 import penstock
 
@@ -24,20 +23,11 @@ if TYPE_CHECKING:
     from penstock.client.properties import RawHeaders
 
 
-def is_wanted() -> bool:
-    """Whether this program has loaded an SDK of OpenTelemetry, and so wants spans.
-
-    >>> isinstance(is_wanted(), bool)
-    True
-    """
-    return "opentelemetry.sdk.trace" in sys.modules
-
-
 class Tracing:
     """Starts and ends the spans of one client."""
 
-    def __init__(self, client_id: str) -> None:
-        self._tracer = trace.get_tracer("penstock", penstock.__version__)
+    def __init__(self, client_id: str, provider: TracerProvider | None) -> None:
+        self._tracer = trace.get_tracer("penstock", penstock.__version__, provider)
         self._client_id = client_id
 
     def _attributes(self, operation: str, kind: str, destination: str) -> dict[str, Any]:

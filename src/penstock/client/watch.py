@@ -6,6 +6,7 @@ A client that nobody watches has no `Watch`, and pays one comparison for each me
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,23 +18,26 @@ from penstock.client.message import Message, Receipt
 from penstock.client.outgoing import Outgoing, Settle
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from penstock.client.metrics import Meter
     from penstock.client.properties import RawHeaders
     from penstock.client.tracing import Tracing
 
 
-def watch_of(tracing: bool | None, metrics: Any, client_id: str) -> Watch | None:
+def watch_of(tracing: bool | TracerProvider | None, metrics: Any, client_id: str) -> Watch | None:
     """A watch as `open` and `connect` were asked for. Tracing is on by itself (None) in programs
     that have loaded an SDK of OpenTelemetry."""
-    from penstock.client.metrics import meter_of
+    meter: Meter | None = None
+    if metrics is not False:
+        from penstock.client.metrics import meter_of
 
-    meter = None if metrics is False else meter_of(metrics)
+        meter = meter_of(metrics)
     traces: Tracing | None = None
-    if tracing is not False:
-        from penstock.client import tracing as spans
+    if tracing or (tracing is None and "opentelemetry.sdk.trace" in sys.modules):
+        from penstock.client.tracing import Tracing
 
-        if tracing or spans.is_wanted():
-            traces = spans.Tracing(client_id)
+        traces = Tracing(client_id, None if isinstance(tracing, bool | None) else tracing)
     return None if traces is None and meter is None else Watch(traces, meter)
 
 
