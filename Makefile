@@ -11,10 +11,10 @@ SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test unit spark lint format bench docs lock build clean
+.PHONY: help setup run serve test unit spark spark-crash spark-bench lint format bench docs lock build clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements.lock
 	@test -n "$(PYTHON)" || { echo "Penstock needs Python 3.11 or newer, and finds none." >&2; exit 1; }
@@ -31,20 +31,26 @@ $(SPARK): $(READY) requirements-spark.lock
 
 setup: $(READY) ## Create .venv and install everything, nothing else
 
-run: $(READY) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
+run: $(SPARK) ## Start a broker and show it at work; in a terminal it serves until Ctrl-C
 	@$(BIN)/penstock demo
 
 serve: $(READY) ## Start a broker on ./penstock-data
 	@$(BIN)/penstock serve
 
-test: lint ## Everything that must pass: lint, types, all tests but those on Spark
-	$(PYTEST) -q -n auto --dist loadgroup --ignore tests/spark
+test: lint $(SPARK) ## Everything that must pass: lint, types, all tests
+	$(PYTEST) -q -n auto --dist loadgroup
 
 unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
 
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
+
+spark-crash: $(SPARK) ## Kill Spark's driver and the broker, a dozen times each
+	PENSTOCK_TEST_KILLS=12 $(PYTEST) -q -rP tests/spark/test_crash.py tests/spark/test_lake_crash.py
+
+spark-bench: $(SPARK) ## Spark: rows a second beside its own connector, Nexmark; writes the report
+	$(BIN)/python -m benchmarks.spark
 
 lint: $(READY) ## Style, imports and types
 	$(BIN)/ruff check src tests benchmarks docs examples

@@ -205,14 +205,22 @@ def write_docs(results: dict[str, Figures], table: str, command: str) -> None:
             bars = [(name, value, _number(value)) for name, value in values]
             chart.bars(DOCS / file, title, bars, lower_is_better=lower)
             plots += f"\n![{title}]({file})\n"
+    replace_between("amqp", f"`{command}` on {machine()}:\n\n{table}{plots}")
+
+
+def machine() -> str:
+    """Where and when this runs."""
+    python = platform.python_version()
+    today = time.strftime("%Y-%m-%d")
+    return f"{os.cpu_count()} cores, {platform.system()}, Python {python}, {today}"
+
+
+def replace_between(marker: str, text: str) -> None:
+    """Put the text between two markers of docs/benchmarks.md."""
     page = DOCS / "benchmarks.md"
-    before, _, rest = page.read_text().partition("<!-- amqp: begin -->")
-    _, _, after = rest.partition("<!-- amqp: end -->")
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    page.write_text(
-        f"{before}<!-- amqp: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:\n\n"
-        f"{table}{plots}<!-- amqp: end -->{after}"
-    )
+    before, begin, rest = page.read_text().partition(f"<!-- {marker}: begin -->")
+    _, end, after = rest.partition(f"<!-- {marker}: end -->")
+    page.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def main() -> int:

@@ -158,7 +158,7 @@ def consume(load: Load, expected: int) -> tuple[float, float]:
     buffer = client.buffer
     while count < expected:
         position, end = 0, len(buffer)
-        while end - position >= 7:
+        while end - position >= 7 and count < expected:
             kind, _, size = _FRAME.unpack_from(buffer, position)
             if end - position < size + 8:
                 break
@@ -179,6 +179,7 @@ def consume(load: Load, expected: int) -> tuple[float, float]:
                 first = time.perf_counter()
             buffer += got
     last = time.perf_counter()
+    client.buffer = buffer
     client.call(1, commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
     client.close()
     return first, last

@@ -35,12 +35,12 @@ class AmqpRunning(NamedTuple):
 
 
 @contextlib.contextmanager
-def penstock(*flags: str) -> Iterator[AmqpRunning]:
-    """`penstock serve` with a data directory of its own."""
+def penstock(*flags: str, data: str | None = None) -> Iterator[AmqpRunning]:
+    """`penstock serve` with a data directory of its own, unless it is given one."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=Path.cwd()) as directory:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", "--data", directory,
+            [sys.executable, "-m", "penstock", "serve", "--data", data or directory,
              "--kafka", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "off", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip

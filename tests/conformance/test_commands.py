@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.command import Outcome, environment, penstock
+from support.sharing import Sharer, configure
+from support.waiting import eventually
 
 Run = Callable[..., Outcome]
 Name = Callable[[str], str]
@@ -215,6 +218,34 @@ def test_bench_prints_a_table_for_people(run: Run) -> None:
     assert shown.code == 0
     assert shown.lines[0].split() == ["MEASUREMENT", "MESSAGES", "SECONDS", "MESSAGES/S", "BYTES/S"]
     assert len(shown.lines) == 2
+
+
+@pytest.mark.own_broker
+def test_a_share_group_is_listed_described_reset_and_deleted(
+    run: Run, topic: str, name: Name, bootstrap: str
+) -> None:
+    group = name("sharers")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    configure(admin, group, share_auto_offset_reset="earliest")
+    with Sharer(bootstrap, group, [topic]) as member:
+        seen = len(member.drain(10))
+        described = run("group", "describe", group, "--json").json
+        assert [described["protocol"], described["state"]] == ["Share", "Stable"]
+        assert len(described["members"]) == 1
+        refused = run("group", "reset", group, "--topic", topic, "--to", "earliest")
+        assert refused.code == 1
+        assert "it still has members" in refused.err
+    listed = {row["group"]: row["protocol"] for row in run("group", "list", "--json").json}
+    assert listed[group] == "Share"
+    eventually(lambda: run("group", "describe", group, "--json").json["state"] == "Empty")
+    offsets = run("group", "describe", group, "--json").json["offsets"]
+    assert sum(row["lag"] for row in offsets) == 0
+    moved = run("group", "reset", group, "--topic", topic, "--to", "earliest", "--json").json
+    assert {row["offset"] for row in moved} == {0}
+    with Sharer(bootstrap, group, [topic]) as member:
+        assert len(member.drain(seen)) == seen
+    assert run("group", "delete", group, "--yes").code == 0
+    assert f"there is no group {group}" in run("group", "describe", group).err
 
 
 def test_the_tab_key_offers_topics_and_groups_of_the_broker(

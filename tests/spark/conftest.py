@@ -42,6 +42,8 @@ def spark() -> Iterator[Any]:
                 "spark.driver.memory": "1g",
                 # A short run: starting quickly matters more than running fast.
                 "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution"
                 ".streaming.checkpointing.FileSystemBasedCheckpointFileManager",
             },
@@ -132,6 +134,22 @@ def reading(spark: Any, bootstrap: str) -> Callable[..., Any]:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def pipeline(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """pipeline(text): the text of a file, with BOOTSTRAP and DIR filled in, loaded."""
+    from penstock.spark.pipeline import load
+
+    monkeypatch.setenv("PENSTOCK_PIPELINES", str(tmp_path / "state"))
+
+    def make(text: str) -> Any:
+        text = text.replace("BOOTSTRAP", bootstrap).replace("DIR", str(tmp_path))
+        file = tmp_path / "orders.toml"
+        file.write_text(text)
+        return load(file)
+
+    return make
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,35 +6,17 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from penstock.spark.pipeline.definition import load
+from penstock.spark.pipeline import load
 from penstock.spark.pipeline.document import PipelineInvalid
 from penstock.spark.pipeline.run import TooManyBadRows, dry_run, run
 
 ORDERS = "id BIGINT, item STRING, amount DOUBLE"
-
-
-@pytest.fixture(autouse=True)
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PENSTOCK_PIPELINES", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def pipeline(bootstrap: str, tmp_path: Path) -> Callable[[str], Any]:
-    """pipeline(text): the text of a file, with BOOTSTRAP and DIR filled in, loaded."""
-
-    def make(text: str) -> Any:
-        text = text.replace("BOOTSTRAP", bootstrap).replace("DIR", str(tmp_path))
-        file = tmp_path / "orders.toml"
-        file.write_text(text)
-        return load(file)
-
-    return make
 
 
 def _orders(low: int, high: int, **more: Any) -> list[bytes]:
@@ -61,17 +43,21 @@ available_now = true
 """
 
 
-def _delta(path: Path) -> list[dict[str, Any]]:
+def rows_of(kind: str, path: Path, name: str = "t") -> list[dict[str, Any]]:
+    """All rows of a table, read without Spark."""
+    import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
-    return rows
-
-
-def _iceberg(path: Path, name: str) -> list[dict[str, Any]]:
     from penstock.spark.lake.table import IcebergLake
 
-    rows: list[dict[str, Any]] = IcebergLake(str(path), name).open().scan().to_arrow().to_pylist()
+    if kind == "delta":
+        table = DeltaTable(str(path)).to_pyarrow_table()
+    elif kind == "iceberg":
+        table = IcebergLake(str(path), name).open().scan().to_arrow()
+    else:
+        files = sorted(path.rglob("*.parquet"))
+        table = pa.concat_tables([pq.read_table(f) for f in files], promote_options="default")
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
@@ -81,7 +67,7 @@ def _replay_last_batch(checkpoint: Path) -> None:
     commits[-1].unlink()
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_a_topic_becomes_a_table_once_although_a_batch_is_replayed(
     spark: Any, topic: Any, fill: Any, pipeline: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -96,7 +82,7 @@ def test_a_topic_becomes_a_table_once_although_a_batch_is_replayed(
     wider = f'kind = "{kind}"\npath = "DIR/lake"\ntable = "shop.orders"'
     run(pipeline(_file(name, wider, schema=ORDERS + ", note STRING")), spark=spark)
     lake = tmp_path / "lake"
-    rows = _delta(lake) if kind == "delta" else _iceberg(lake, "shop.orders")
+    rows = rows_of(kind, lake, "shop.orders")
     assert Counter(row["id"] for row in rows) == Counter(range(400))
     assert Counter(row["note"] for row in rows) == {None: 300, "new": 100}
 
@@ -115,29 +101,35 @@ def test_an_upsert_keeps_the_newest_row_of_each_key(
     _replay_last_batch(tmp_path / "checkpoint")
     run(pipeline(_file(name, sink)), spark=spark)
     lake = tmp_path / "lake"
-    rows = _delta(lake) if kind == "delta" else _iceberg(lake, "t")
+    rows = rows_of(kind, lake, "t")
     assert {row["item"]: row["id"] for row in rows} == {"i0": 30, "i1": 31, "i2": 29}
     assert len(rows) == 3
 
 
-def test_a_delta_table_is_partitioned_and_knows_its_offsets(
-    spark: Any, topic: Any, fill: Any, pipeline: Any, tmp_path: Path
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_is_partitioned_and_knows_its_offsets(
+    spark: Any, topic: Any, fill: Any, pipeline: Any, tmp_path: Path, kind: str
 ) -> None:
     from deltalake import DeltaTable
 
+    from penstock.spark.lake.table import IcebergLake
+
     name = topic("parts", 1)
     fill(name, _orders(0, 90))
-    run(
-        pipeline(_file(name, 'kind = "delta"\npath = "DIR/lake"\npartition_by = ["item"]')),
-        spark=spark,
-    )
-    table = DeltaTable(str(tmp_path / "lake"))
-    assert table.metadata().partition_columns == ["item"]
-    assert Counter(row["item"] for row in _delta(tmp_path / "lake")) == {
-        "i0": 30, "i1": 30, "i2": 30,
-    }  # fmt: skip
-    newest = table.history(1)[0]
-    assert json.loads(newest["penstock.offsets"])[0][name] == {"0": 90}
+    sink = f'kind = "{kind}"\npath = "DIR/lake"\ntable = "t"\npartition_by = ["item"]'
+    run(pipeline(_file(name, sink)), spark=spark)
+    lake = tmp_path / "lake"
+    assert Counter(row["item"] for row in rows_of(kind, lake)) == {"i0": 30, "i1": 30, "i2": 30}
+    if kind == "delta":
+        table = DeltaTable(str(lake))
+        assert table.metadata().partition_columns == ["item"]
+        said = table.history(1)[0]["penstock.offsets"]
+    else:
+        opened = IcebergLake(str(lake), "t").open()
+        assert [field.name for field in opened.spec().fields] == ["item"]
+        assert len(list(opened.scan(row_filter="item = 'i1'").plan_files())) == 1
+        said = opened.properties["penstock.offsets"]
+    assert json.loads(said)[0][name] == {"0": 90}
 
 
 def test_good_rows_flow_on_and_bad_ones_are_quarantined_with_the_reason(

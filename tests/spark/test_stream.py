@@ -33,7 +33,8 @@ def _run(frame: Any, checkpoint: str, out: Path, **trigger: Any) -> Any:
 
 
 def _table(spark: Any, out: Path) -> list[str]:
-    return sorted(row.value for row in spark.read.parquet(str(out)).collect())
+    rows = spark.read.schema("value string").parquet(str(out)).collect()
+    return sorted(row.value for row in rows)
 
 
 def _numbers(low: int, high: int) -> list[bytes]:
@@ -179,3 +180,97 @@ def test_wrong_stream_options_are_refused(
 ) -> None:
     with pytest.raises(Exception, match=words):
         _run(_source(spark, bootstrap, "any", **options), checkpoint, tmp_path / "out")
+
+
+@pytest.mark.own_broker
+def test_a_broker_that_restarts_in_mid_query_is_waited_for(
+    spark: Any, start_broker: Callable[..., Any], checkpoint: str, tmp_path: Path
+) -> None:
+    import time
+
+    from support.broker import free_port
+
+    from .conftest import fill_topic
+
+    broker = start_broker(port=free_port())
+    (tmp_path / "out").mkdir()
+    fill_topic(broker.bootstrap, "restarts", _numbers(0, 100))
+    query = (
+        _source(spark, broker.bootstrap, "restarts")
+        .selectExpr("CAST(value AS STRING) value")
+        .writeStream.format("parquet")
+        .options(path=str(tmp_path / "out"), checkpointLocation=checkpoint)
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        for low in (0, 100, 200):
+            if low:
+                broker.stop()
+                broker.start()
+                fill_topic(broker.bootstrap, "restarts", _numbers(low, low + 100))
+            deadline = time.monotonic() + 90
+            while _table(spark, tmp_path / "out") != _texts(0, low + 100):
+                assert query.exception() is None
+                assert time.monotonic() < deadline, query.lastProgress
+                time.sleep(0.3)
+    finally:
+        query.stop()
+
+
+def test_a_query_goes_on_with_a_wider_schema(
+    spark: Any, bootstrap: str, topic: Topics, fill: Any, checkpoint: str, tmp_path: Path
+) -> None:
+    name = topic("wider", 1)
+
+    def run(schema: str, columns: list[str]) -> None:
+        frame = _source(spark, bootstrap, name, valueFormat="json", valueSchema=schema)
+        query = (
+            frame.select(*(f"value.{column}" for column in columns))
+            .writeStream.format("json")
+            .options(path=str(tmp_path / "out"), checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    fill(name, [b'{"id": 1}', b'{"id": 2, "item": "tea"}'])
+    run("id BIGINT", ["id"])
+    fill(name, [b'{"id": 3}', b'{"id": 4, "item": "salt"}'])
+    run("id BIGINT, item STRING", ["id", "item"])
+    rows = spark.read.schema("id BIGINT, item STRING").json(str(tmp_path / "out")).collect()
+    assert sorted((row.id, row.item or "") for row in rows) == [
+        (1, ""), (2, ""), (3, ""), (4, "salt"),
+    ]  # fmt: skip
+
+
+def test_records_are_written_once_or_at_least_once_as_asked(
+    spark: Any, bootstrap: str, topic: Topics, fill: Any, records: Any, tmp_path: Path
+) -> None:
+    name = topic("either", 1)
+    fill(name, _numbers(0, 50))
+    for delivery in ("exactly-once", "at-least-once"):
+        target = topic(f"out-{delivery}", 1)
+        query = (
+            _source(spark, bootstrap, name)
+            .select("value")
+            .writeStream.format("penstock")
+            .options(**{"kafka.bootstrap.servers": bootstrap}, topic=target, delivery=delivery)
+            .option("checkpointLocation", str(tmp_path / delivery))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        assert [record.value() for record in records(target, 1)] == _numbers(0, 50)
+        # A transaction ends with a marker, which takes an offset: the way to tell them apart.
+        (place,) = _ends(bootstrap, target).values()
+        assert place.offset == (51 if delivery == "exactly-once" else 50)
+
+
+def _ends(bootstrap: str, topic: str) -> dict[Any, Any]:
+    from penstock.spark.cluster import LATEST, Cluster, TopicPartition
+
+    cluster = Cluster(bootstrap)
+    found: dict[Any, Any] = cluster.offsets_at({TopicPartition(topic, 0): LATEST})
+    cluster.forget()
+    return found

@@ -1,4 +1,4 @@
-"""`penstock group`: list, describe, reset and delete consumer groups."""
+"""`penstock group`: list, describe, reset and delete groups, of consumers and of sharers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from penstock.cli.connection import (
 )
 from penstock.cli.offsets import log_ends, look_up
 from penstock.cli.output import Failure, confirm, emit_json, emit_table, say
+from penstock.cli.share_group import describe_share_group, move_share_group, share_groups_at
 from penstock.cli.when import to_timestamp_ms
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="List, describe, reset and delete consumer groups.",
+    help="List, describe, reset and delete consumer groups and share groups.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=group_names)]
@@ -46,10 +47,16 @@ def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) ->
     admin = admin_client(bootstrap)
     with broker_errors(bootstrap):
         future = admin.list_consumer_groups(request_timeout=TIMEOUT_S)
+        brokers = admin.list_topics(timeout=TIMEOUT_S).brokers.values()
     found = result_of(future, bootstrap, "cannot list groups")
+    shares: dict[str, str] = {}
+    for broker in brokers:
+        shares.update(share_groups_at(str(broker.host), broker.port))
+    rows = {group.group_id: (_word(group.state), _word(group.type)) for group in found.valid}
+    rows.update({name: (state, "Share") for name, state in shares.items()})
     shown = [
-        {"group": group.group_id, "state": _word(group.state), "protocol": _word(group.type)}
-        for group in sorted(found.valid, key=lambda group: str(group.group_id))
+        {"group": name, "state": state, "protocol": protocol}
+        for name, (state, protocol) in sorted(rows.items())
     ]
     if json:
         emit_json(shown)
@@ -63,13 +70,19 @@ def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) ->
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show the members of a group, its committed offsets and its lag.
 
+    Of a share group, committed is where it starts: all before that is settled.
+
     \b
     Examples:
       penstock group describe billing
       penstock group describe billing --json | jq '[.offsets[].lag] | add'
     """
     admin = admin_client(bootstrap)
-    group = _described(admin, bootstrap, name)
+    share = describe_share_group(bootstrap, name)
+    if share is None:
+        group = _described(admin, bootstrap, name)
+    else:
+        group = _described_share(admin, bootstrap, share)
     if json:
         emit_json(group)
         return
@@ -101,7 +114,7 @@ def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Move the committed offsets of a group that has no members.
+    """Move the committed offsets of a group that has no members, or where a share group starts.
 
     \b
     Examples:
@@ -113,7 +126,24 @@ def reset(
     """
     admin = admin_client(bootstrap)
     places = _places(admin, bootstrap, topic)
-    targets = _targets(admin, bootstrap, name, places, to)
+    share = describe_share_group(bootstrap, name)
+    if share is None:
+        now = _committed(admin, bootstrap, name) if to[:1] in "+-" else {}
+        targets = _targets(admin, bootstrap, now, places, to)
+        _commit(admin, bootstrap, name, targets)
+    else:
+        targets = _targets(admin, bootstrap, share["starts"], places, to)
+        move_share_group(bootstrap, name, targets)
+    rows = [(*place, offset) for place, offset in targets.items()]
+    if json:
+        emit_json([dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows])
+    else:
+        emit_table(("topic", "partition", "offset"), rows)
+
+
+def _commit(
+    admin: AdminClient, bootstrap: str, name: str, targets: dict[tuple[str, int], int]
+) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     wanted = [TopicPartition(*place, offset) for place, offset in targets.items()]
@@ -124,11 +154,6 @@ def reset(
     for place in result_of(future, bootstrap, what).topic_partitions:
         if place.error is not None:
             raise Failure(f"{what}: {place.topic}-{place.partition}: {place.error.str()}")
-    rows = [(*place, offset) for place, offset in targets.items()]
-    if json:
-        emit_json([dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows])
-    else:
-        emit_table(("topic", "partition", "offset"), rows)
 
 
 @app.command()
@@ -197,6 +222,24 @@ def _described(admin: AdminClient, bootstrap: str, name: str) -> dict[str, Any]:
     }
 
 
+def _described_share(admin: AdminClient, bootstrap: str, share: dict[str, Any]) -> dict[str, Any]:
+    """A share group as other groups are shown; a partition has any number of members."""
+    starts: dict[tuple[str, int], int] = share.pop("starts")
+    ends = log_ends(admin, bootstrap, sorted(starts))
+    share["offsets"] = [
+        {
+            "topic": topic,
+            "partition": number,
+            "committed": start if start >= 0 else None,
+            "end": ends[topic, number][1],
+            "lag": max(0, ends[topic, number][1] - start) if start >= 0 else None,
+            "member": None,
+        }
+        for (topic, number), start in sorted(starts.items())
+    ]
+    return share
+
+
 def _committed(admin: AdminClient, bootstrap: str, name: str) -> dict[tuple[str, int], int]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
@@ -224,9 +267,13 @@ def _places(admin: AdminClient, bootstrap: str, topic: str) -> list[tuple[str, i
 
 
 def _targets(
-    admin: AdminClient, bootstrap: str, group: str, places: list[tuple[str, int]], to: str
+    admin: AdminClient,
+    bootstrap: str,
+    now: dict[tuple[str, int], int],
+    places: list[tuple[str, int]],
+    to: str,
 ) -> dict[tuple[str, int], int]:
-    """The new offset of each partition, kept within its log."""
+    """The new offset of each partition, kept within its log; `now` is where the group stands."""
     from confluent_kafka.admin import OffsetSpec
 
     ends = log_ends(admin, bootstrap, places)
@@ -235,7 +282,6 @@ def _targets(
     if to == "latest":
         return {place: ends[place][1] for place in places}
     if to[:1] in "+-" and to[1:].isdecimal():
-        now = _committed(admin, bootstrap, group)
         wanted = {place: now.get(place, ends[place][1]) + int(to) for place in places}
     elif to.isdecimal() and len(to) < 13:  # thirteen digits are milliseconds since 1970
         wanted = {place: int(to) for place in places}

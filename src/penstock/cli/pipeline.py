@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,24 +12,37 @@ import typer
 
 from penstock.cli.connection import Json
 from penstock.cli.output import Failure, emit_json, emit_table, say
+from penstock.spark import pipeline as pipelines
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.pipeline.definition import Pipeline, load
+from penstock.spark.pipeline import kinds
 from penstock.spark.pipeline.document import PipelineInvalid
 from penstock.spark.pipeline.state import RunState, all_states
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Run pipelines on Spark: topics to tables."
 )
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A .toml or .yaml file.")]
+FileArgument = Annotated[
+    Path,
+    typer.Argument(metavar="FILE|NAME", help="A .toml or .yaml file, or its name in pipelines/."),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline's name.")]
 
 
-def _load(file: Path) -> Pipeline:
+def _load(file: Path) -> Any:
     try:
-        return load(file)
+        return kinds.load(_find(file))
     except PipelineInvalid as failure:
         say(f"penstock: {failure}")
         raise typer.Exit(2) from None
+
+
+def _find(file: Path) -> Path:
+    """The file itself, or the one of this name here or in ./pipelines."""
+    if file.exists() or file.suffix:
+        return file
+    places = [Path(), Path("pipelines")]
+    found = [p / f"{file}{end}" for p in places for end in (".toml", ".yaml", ".yml")]
+    return next((path for path in found if path.exists()), file)
 
 
 def _need_spark() -> None:
@@ -43,9 +57,13 @@ def run(
         str | None, typer.Option("--master", help="Spark's master; this machine if not given.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show schema, plan and ten rows; write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus' metrics there."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline until it is done or Ctrl-C; a restart goes on exactly where it was.
@@ -54,6 +72,7 @@ def run(
     Examples:
       penstock pipeline run orders.toml
       penstock pipeline run orders.toml --dry-run
+      penstock pipeline run orders --metrics 127.0.0.1:9400
       penstock pipeline run orders.toml --once --json
     """
     pipeline = _load(file)
@@ -62,49 +81,88 @@ def run(
         if dry_run:
             _show_dry_run(pipeline, master, as_json)
         else:
-            _run(pipeline, master, once, as_json)
+            _run(pipeline, master, once, metrics, as_json)
     except SparkConnectorError as failure:
         raise Failure(f"pipeline {pipeline.name}: {failure}") from None
 
 
-def _run(pipeline: Pipeline, master: str | None, once: bool, as_json: bool) -> None:
-    from dataclasses import replace
+def _run(
+    pipeline: Any, master: str | None, once: bool, metrics_at: str | None, as_json: bool
+) -> None:
+    from contextlib import ExitStack
 
-    from penstock.spark.pipeline.definition import Trigger
-    from penstock.spark.pipeline.run import Figures, stop_on_signals
-    from penstock.spark.pipeline.run import run as run_pipeline
+    from penstock.cli.pipeline_view import PipelineView
+    from penstock.spark.pipeline.figures import Metrics
+    from penstock.spark.pipeline.work import stop_on_signals
 
+    kind = kinds.kind_of(pipeline)
     if once:
-        pipeline = replace(pipeline, trigger=Trigger(available_now=True))
+        pipeline = kinds.only_once(pipeline)
     stop = threading.Event()
     stop_on_signals(stop)
-
-    def show(figures: Figures) -> None:
-        if as_json:
-            emit_json(figures._asdict())
-        else:
-            say(
-                f"batch {figures.batch}: {figures.rows:,} rows, {figures.rows_per_s:,.0f} rows/s, "
-                f"{figures.seconds:.2f} s, lag {figures.lag:,}, bad {figures.bad:,}"
-            )
-
-    say(f"pipeline {pipeline.name}: starting Spark; Ctrl-C stops after the batch")
-    rows = run_pipeline(pipeline, master=master, show=show, stop=stop)
-    say(f"pipeline {pipeline.name}: {'stopped' if stop.is_set() else 'done'}, {rows:,} rows read")
+    with ExitStack() as ends:
+        metrics = Metrics(pipeline.name)
+        if metrics_at is not None:
+            address, end = metrics.serve(metrics_at)
+            ends.callback(end)
+            say(f"metrics at http://{address}/metrics")
+        if as_json or not sys.stderr.isatty():
+            say(f"pipeline {pipeline.name}: starting; Ctrl-C stops after the batch")
+        view = ends.enter_context(PipelineView(pipeline.name, kind, as_json))
+        result = pipelines.run(pipeline, master=master, show=view.show, stop=stop, metrics=metrics)
+    _show_result(pipeline.name, result, stopped=stop.is_set(), as_json=as_json)
 
 
-def _show_dry_run(pipeline: Pipeline, master: str | None, as_json: bool) -> None:
-    from penstock.spark.pipeline.run import dry_run, spark_for
-
-    found = dry_run(pipeline, spark_for(pipeline, master))
-    if as_json:
-        emit_json(found)
+def _show_result(name: str, result: Any, *, stopped: bool, as_json: bool) -> None:
+    ending = "stopped" if stopped else "done"
+    if isinstance(result, int):
+        say(f"pipeline {name}: {ending}, {result:,} rows read")
         return
-    emit_table(["column"], [[column] for column in found["schema"]], "schema")
-    names = list(dict.fromkeys(name for row in found["sample"] for name in row))
-    emit_table(names, [[row.get(name) for name in names] for row in found["sample"]], "sample")
-    emit_table(["verdict", "rows"], [["good", found["good"]], *found["bad"].items()], "quality")
-    say(found["plan"])
+    facts = plain(result)
+    if as_json:
+        emit_json(facts)
+    else:
+        emit_table(["what", "value"], [[what, _words(value)] for what, value in facts.items()])
+    say(f"pipeline {name}: {ending}")
+
+
+def plain(value: Any) -> Any:
+    """Named tuples as dictionaries, all the way down."""
+    if hasattr(value, "_asdict"):
+        return {name: plain(part) for name, part in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(_words(part)) for part in value)
+    return value
+
+
+def _show_dry_run(pipeline: Any, master: str | None, as_json: bool) -> None:
+    found = pipelines.dry_run(pipeline, kinds.spark_of(pipeline, master))
+    if as_json:
+        emit_json(plain(found))
+        return
+    for title, part in found.items():
+        if isinstance(part, list) and part and isinstance(part[0], dict):
+            names = list(dict.fromkeys(name for row in part for name in row))
+            rows = [[_words(row.get(name)) for name in names] for row in part]
+            emit_table(names, rows, title)
+        elif isinstance(part, list):
+            emit_table([title], [[_words(item)] for item in part])
+        elif isinstance(part, dict):
+            emit_table([title, "rows"], [[name, _words(value)] for name, value in part.items()])
+        elif title == "plan":
+            say(part)
+        else:
+            emit_table([title], [[part]])
 
 
 @app.command("list")

@@ -9,6 +9,7 @@ so that the queue can settle them.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from penstock.services.queue_pages import Entry, Page, Pages
 from penstock.services.replica import Appended, Replica
 
 READ_BYTES = 256 << 10
-_SCAN_BYTES = 4 << 20
+_SCAN_BYTES = 512 << 10  # of messages that are looked at before others have their turn
 
 
 class Arrival(NamedTuple):
@@ -132,6 +133,7 @@ class QueueLog:
             for arrival in self._read(chunk, low, high, settings):
                 yield arrival
                 low = arrival.high
+            await asyncio.sleep(0)  # what the page cache has is read without ever waiting
 
     async def fetch(self, low: int, high: int) -> None:
         """Wait until the bytes at `low` are in the page cache."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.spark import protocol
@@ -58,15 +59,20 @@ class Cluster:
         *,
         patience_s: float = 60.0,
         client_id: str = "penstock-spark",
+        retries: int | None = None,
+        retry_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
         self.servers = servers
         self.patience_s = patience_s
+        self._retries = retries  # None: as long as patience lasts
+        self._first_pause_s = retry_pause_s
         self._security = security
         self._client_id = client_id
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
+        self._largest: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"Cluster({self.servers}, {len(self._connections)} connections)"
@@ -76,21 +82,23 @@ class Cluster:
     def patiently(self, what: str, attempt: Callable[[], T]) -> T:
         """`attempt()` until it succeeds, or fails in a way that waiting does not mend."""
         deadline = time.monotonic() + self.patience_s
-        pause = _FIRST_PAUSE_S
-        while True:
+        pause = self._first_pause_s
+        for attempts in count(0):
+            over = self._retries is not None and attempts >= self._retries
             try:
                 return attempt()
             except BrokerUnreachable as failure:
                 self.forget()
-                if time.monotonic() + pause > deadline:
+                if over or time.monotonic() + pause > deadline:
                     raise BrokerUnreachable(f"{what}: {failure}") from None
             except BrokerRefused as failure:
-                if failure.code not in RETRIABLE or time.monotonic() + pause > deadline:
+                if failure.code not in RETRIABLE or over or time.monotonic() + pause > deadline:
                     raise
                 self._leaders.clear()
                 self._coordinators.clear()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+        raise AssertionError("count() does not end")
 
     def forget(self) -> None:
         """Close everything; what was in flight is unknown, so nothing of it may be read."""
@@ -190,16 +198,45 @@ class Cluster:
 
     def topic_settings(self, name: str) -> dict[str, str]:
         """The settings given to this topic itself, without defaults."""
+        found = self._described(name).items()
+        return {key: value for key, (value, source) in found if source == 1 and value is not None}
 
-        def attempt() -> dict[str, str]:
+    def _described(self, name: str) -> dict[str, tuple[str | None, int]]:
+        """Every setting: its value and where that comes from."""
+
+        def attempt() -> dict[str, tuple[str | None, int]]:
             request = {"resources": [{"kind": 2, "name": name, "keys": None}], "synonyms": False}
             (answer,) = self.call_any(protocol.DESCRIBE_CONFIGS, request)["resources"]
             if answer["error"]:
                 raise BrokerRefused(f"settings of {name}", answer["error"])
-            own = [c for c in answer["configs"] if c["source"] == 1 and c["value"] is not None]
-            return {config["name"]: config["value"] for config in own}
+            return {
+                config["name"]: (config["value"], config["source"]) for config in answer["configs"]
+            }
 
         return self.patiently(f"settings of {name}", attempt)
+
+    def largest_batch(self, name: str, default: int) -> int:
+        """What the topic takes as one batch (max.message.bytes); `default` if we may not ask."""
+        if name not in self._largest:
+            try:
+                said = self._described(name).get("max.message.bytes", (str(default), 0))[0]
+                self._largest[name] = int(said or default)
+            except BrokerRefused:
+                self._largest[name] = default
+        return self._largest[name]
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Remove them; those that are not there are none of our business."""
+        wanted = sorted(names)
+
+        def attempt() -> None:
+            request = {"topics": wanted, "timeout_ms": 30_000}
+            for topic in self.call_any(protocol.DELETE_TOPICS, request)["topics"]:
+                if topic["error"] not in (0, UNKNOWN_TOPIC_OR_PARTITION):
+                    raise BrokerRefused(f"deleting topic {topic['name']}", topic["error"])
+
+        if wanted:
+            self.patiently("deleting topics", attempt)
 
     # ---- offsets
 
@@ -312,12 +349,26 @@ def each_partition(answer: Mapping[str, Any]) -> Iterable[tuple[TopicPartition, 
             yield TopicPartition(topic["name"], part["index"]), part
 
 
-_CLUSTERS: dict[tuple[str, Security, float], Cluster] = {}
+_CLUSTERS: dict[tuple[Any, ...], Cluster] = {}
 
 
-def shared_cluster(servers: str, security: Security, patience_s: float) -> Cluster:
+def shared_cluster(
+    servers: str,
+    security: Security,
+    patience_s: float,
+    client_id: str = "penstock-spark",
+    retries: int | None = None,
+    retry_pause_s: float = _FIRST_PAUSE_S,
+) -> Cluster:
     """The process's cluster for these servers: workers live on, so do connections."""
-    key = (servers, security, patience_s)
+    key = (servers, security, patience_s, client_id, retries, retry_pause_s)
     if key not in _CLUSTERS:
-        _CLUSTERS[key] = Cluster(servers, security, patience_s=patience_s)
+        _CLUSTERS[key] = Cluster(
+            servers,
+            security,
+            patience_s=patience_s,
+            client_id=client_id,
+            retries=retries,
+            retry_pause_s=retry_pause_s,
+        )
     return _CLUSTERS[key]

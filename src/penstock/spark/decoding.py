@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from penstock.spark.errors import CorruptBatch
 from penstock.spark.fetching import Fetched, Range
+from penstock.spark.queues import is_seen_copy
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -32,9 +33,10 @@ BYTES_PER_BATCH = 16 << 20
 class Columns:
     """The cells of the next Arrow batch."""
 
-    def __init__(self, wanted: Range, schema: pa.Schema) -> None:
+    def __init__(self, wanted: Range, schema: pa.Schema, queue_began: int | None = None) -> None:
         self._partition = wanted.partition
         self._schema = schema
+        self._queue_began = queue_began
         self._with_headers = "headers" in schema.names
         self._wants = frozenset(schema.names)
         self._clear()
@@ -57,7 +59,7 @@ class Columns:
         """The records of one batch whose offsets lie in [start, end)."""
         base, last = header[0], header[0] + header[6]
         try:
-            if base >= start and last < end:
+            if base >= start and last < end and self._queue_began is None:
                 offsets, stamps = self._all(batch, header)
             else:
                 offsets, stamps = self._some(batch, start, end)
@@ -99,6 +101,8 @@ class Columns:
 
     def _some(self, batch: memoryview, start: int, end: int) -> tuple[Any, Any]:
         kept = [r for r in DefaultRecordBatch(batch) if start <= r.offset < end]
+        if (began := self._queue_began) is not None:
+            kept = [r for r in kept if not (r.headers and is_seen_copy(r, began))]
         self.keys += [record.key for record in kept]
         self.values += [record.value for record in kept]
         if self._with_headers:
@@ -143,10 +147,15 @@ def headers_array(rows: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def decode(
-    fetched: Iterator[Fetched], wanted: Range, schema: pa.Schema, *, check_crcs: bool = True
+    fetched: Iterator[Fetched],
+    wanted: Range,
+    schema: pa.Schema,
+    *,
+    check_crcs: bool = True,
+    queue_began: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in Arrow batches of a size that Spark likes."""
-    columns = Columns(wanted, schema)
+    columns = Columns(wanted, schema, queue_began)
     for piece in fetched:
         start = max(wanted.start, piece.floor)
         for batch, header in visible_batches(piece, check_crcs):

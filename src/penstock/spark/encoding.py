@@ -22,7 +22,8 @@ from penstock.spark.cluster import Cluster, TopicPartition
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.partitioner import choose
 
-BATCH_BYTES = 512 * 1024  # of records before compression; max.message.bytes is 1 MiB by default
+BATCH_BYTES = 512 * 1024  # of records before compression, unless a topic takes only less
+DEFAULT_LARGEST = 1_048_588  # max.message.bytes, where we may not ask for it
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 NO_LIMIT = 1 << 30
 _PRODUCER = struct.Struct(">qhi")
@@ -41,9 +42,16 @@ class Encoded(NamedTuple):
 class Encoder:
     """Collects rows of one task; hands out batches as they fill."""
 
-    def __init__(self, cluster: Cluster, topic: str | None, codec: str = "none") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str | None,
+        codec: str = "none",
+        batch_bytes: int | None = None,
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
+        self._batch_bytes = batch_bytes or BATCH_BYTES
         self._codec = CODECS[codec]
         self._counts: dict[str, int] = {}
         self._builders: dict[TopicPartition, tuple[Any, int]] = {}
@@ -109,28 +117,25 @@ class Encoder:
         keys = _binary(rows, "key").to_pylist() if "key" in names else [None] * rows.num_rows
         headers = _headers(rows) if "headers" in names else None
         stamps = _timestamps(rows, now) if "timestamp" in names else None
-        builder, at = self._builders.get(partition) or (self._new(), 0)
-        append, size = builder.append, builder.size
+        builder, at = self._builders.get(partition) or (self._new(partition), 0)
+        append = builder.append
         self.rows += rows.num_rows
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-            append(
-                at,
-                stamps[row] if stamps is not None else now,
-                key,
-                value,
-                headers[row] if headers is not None else [],
-            )
-            at += 1
-            if size() >= BATCH_BYTES:
+            stamp = stamps[row] if stamps is not None else now
+            pairs = headers[row] if headers is not None else []
+            if append(at, stamp, key, value, pairs) is None:  # it would become too large
                 self._builders[partition] = (builder, at)
                 yield self._close(partition)
-                builder, at = self._new(), 0
-                append, size = builder.append, builder.size
-        if at:
-            self._builders[partition] = (builder, at)
+                builder, at = self._new(partition), 0
+                append = builder.append
+                append(at, stamp, key, value, pairs)
+            at += 1
+        self._builders[partition] = (builder, at)
 
-    def _new(self) -> Any:
-        return DefaultRecordBatchBuilder(2, self._codec, 0, -1, -1, -1, NO_LIMIT)
+    def _new(self, partition: TopicPartition) -> Any:
+        largest = self._cluster.largest_batch(partition.topic, DEFAULT_LARGEST)
+        limit = min(self._batch_bytes, largest)
+        return DefaultRecordBatchBuilder(2, self._codec, 0, -1, -1, -1, limit)
 
     def _close(self, partition: TopicPartition) -> Encoded:
         builder, rows = self._builders.pop(partition)

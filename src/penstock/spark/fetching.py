@@ -29,6 +29,7 @@ from penstock.spark.errors import (
 
 log = logging.getLogger(__name__)
 FETCH_BYTES = 8 << 20
+SAMPLE_BYTES = 64 * 1024
 MAX_WAIT_MS = 500
 LENGTH_AT, LAST_DELTA_AT = 8, 23
 LENGTH_PREFIX_BYTES = 12
@@ -46,6 +47,18 @@ class Range(NamedTuple):
         return max(0, self.end - self.start)
 
 
+class FetchSettings(NamedTuple):
+    """How to fetch: Kafka's own consumer settings under their own names, and what loss means."""
+
+    isolation: int
+    fail_on_data_loss: bool
+    poll_timeout_s: float = 120.0  # how long nothing may come
+    fetch_bytes: int = FETCH_BYTES
+    min_bytes: int = 1
+    max_wait_ms: int = MAX_WAIT_MS
+    rack: str = ""
+
+
 class Fetched(NamedTuple):
     """Whole batches, one after the other, and which transactions in them were aborted."""
 
@@ -54,18 +67,10 @@ class Fetched(NamedTuple):
     floor: int  # offsets below were not asked for, or are deleted: the first batch may hold some
 
 
-def fetch_range(
-    cluster: Cluster,
-    wanted: Range,
-    *,
-    isolation: int,
-    fail_on_data_loss: bool,
-    poll_timeout_s: float = 120.0,
-    fetch_bytes: int = FETCH_BYTES,
-) -> Iterator[Fetched]:
-    """Everything in the range. `poll_timeout_s` bounds how long nothing may come."""
+def fetch_range(cluster: Cluster, wanted: Range, said: FetchSettings) -> Iterator[Fetched]:
+    """Everything in the range."""
     position = wanted.start
-    deadline = time.monotonic() + poll_timeout_s
+    deadline = time.monotonic() + said.poll_timeout_s
     pause = 0.02
     flight: Connection | None = None
     try:
@@ -73,12 +78,12 @@ def fetch_range(
             try:
                 if flight is None:
                     flight = cluster.leader(wanted.partition, FETCHES)
-                    flight.send(protocol.FETCH, _request(wanted, position, isolation, fetch_bytes))
+                    flight.send(protocol.FETCH, _request(wanted, position, said))
                 part = _only_partition(flight.receive())
                 code = part["error"]
                 if code == OFFSET_OUT_OF_RANGE:
                     flight = None
-                    position = _after_loss(cluster, wanted, position, fail_on_data_loss)
+                    position = _after_loss(cluster, wanted, position, said.fail_on_data_loss)
                     continue
                 if code:
                     raise BrokerRefused(f"reading {wanted.partition}", code)
@@ -97,11 +102,11 @@ def fetch_range(
             if not records:
                 flight = None
                 if time.monotonic() > deadline:
-                    position = _ended_early(cluster, wanted, position, fail_on_data_loss)
+                    position = _ended_early(wanted, position, said.fail_on_data_loss)
                 continue
-            deadline, pause = time.monotonic() + poll_timeout_s, 0.02
+            deadline, pause = time.monotonic() + said.poll_timeout_s, 0.02
             if position < wanted.end:
-                flight.send(protocol.FETCH, _request(wanted, position, isolation, fetch_bytes))
+                flight.send(protocol.FETCH, _request(wanted, position, said))
             else:
                 flight = None
             aborted = [(a["producer_id"], a["first_offset"]) for a in part["aborted"]]
@@ -112,9 +117,9 @@ def fetch_range(
             cluster.forget()
 
 
-def sample(cluster: Cluster, wanted: Range, isolation: int, max_bytes: int) -> tuple[int, int]:
+def sample(cluster: Cluster, wanted: Range, said: FetchSettings) -> tuple[int, int]:
     """(offsets, bytes) of the first few batches of a range: what a record costs here, roughly."""
-    request = _request(wanted, wanted.start, isolation, max_bytes)
+    request = _request(wanted, wanted.start, said._replace(fetch_bytes=SAMPLE_BYTES))
 
     def attempt() -> tuple[int, int]:
         part = _only_partition(cluster.leader(wanted.partition).call(protocol.FETCH, request))
@@ -129,25 +134,25 @@ def sample(cluster: Cluster, wanted: Range, isolation: int, max_bytes: int) -> t
         return 0, 0
 
 
-def _request(wanted: Range, position: int, isolation: int, max_bytes: int) -> dict[str, Any]:
+def _request(wanted: Range, position: int, said: FetchSettings) -> dict[str, Any]:
     part = {
         "index": wanted.partition.partition,
         "leader_epoch": -1,
         "offset": position,
         "log_start": -1,
-        "partition_max_bytes": max_bytes,
+        "partition_max_bytes": said.fetch_bytes,
     }
     return {
         "replica": -1,
-        "max_wait_ms": MAX_WAIT_MS,
-        "min_bytes": 1,
-        "max_bytes": max_bytes,
-        "isolation": isolation,
+        "max_wait_ms": said.max_wait_ms,
+        "min_bytes": said.min_bytes,
+        "max_bytes": said.fetch_bytes,
+        "isolation": said.isolation,
         "session": 0,
         "session_epoch": -1,
         "topics": [{"name": wanted.partition.topic, "partitions": [part]}],
         "forgotten": (),
-        "rack": "",
+        "rack": said.rack,
     }
 
 
@@ -189,7 +194,7 @@ def _after_loss(cluster: Cluster, wanted: Range, position: int, fail: bool) -> i
     return max(first, position) if first < wanted.end and position < first else wanted.end
 
 
-def _ended_early(cluster: Cluster, wanted: Range, position: int, fail: bool) -> int:
+def _ended_early(wanted: Range, position: int, fail: bool) -> int:
     lost = f"{wanted.partition} gave nothing at offset {position} of {wanted.end}"
     if fail:
         raise DataLoss(f"{lost}. {ADVICE}")

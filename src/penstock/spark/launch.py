@@ -85,28 +85,50 @@ def prepare_environment() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # Workers are started by the JVM and must find this package where the driver found it.
-    here = str(Path(__file__).resolve().parents[2])
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if "site-packages" not in here and here not in paths:
+    here, paths = source_tree(), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here and here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
+
+
+def source_tree() -> str | None:
+    """Where this package lies when it is run from its sources; None when it is installed."""
+    here = str(Path(__file__).resolve().parents[2])
+    return None if "site-packages" in here else here
 
 
 def session(
     name: str = "penstock", master: str | None = None, settings: dict[str, Any] | None = None
 ) -> SparkSession:
-    """A SparkSession with the format `penstock` registered."""
-    prepare_environment()
-    from pyspark.sql import SparkSession
+    """A SparkSession with the formats `penstock` and `penstock_lake` registered.
 
+    `master` is whatever Spark takes: local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT
+    for a Spark Connect server, which needs no Java here.
+    """
+    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    spark = (
+        _connect(name, master) if master.startswith("sc://") else _classic(name, master, settings)
+    )
     from penstock.spark.lake.sink import LakeSink
     from penstock.spark.source import PenstockSource
 
-    builder = SparkSession.builder.appName(name)
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    if master.startswith("local"):
+    spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(LakeSink)
+    return spark
+
+
+def _connect(name: str, master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(name).remote(master).getOrCreate()
+
+
+def _classic(name: str, master: str, settings: dict[str, Any] | None) -> SparkSession:
+    prepare_environment()
+    from pyspark.sql import SparkSession
+
+    if master.startswith(("local", "spark://127.0.0.1:")):
         # A local Spark is nobody else's: without this it listens on the machine's own address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = builder.master(master)
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -114,10 +136,11 @@ def session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **(settings or {}),
     }
+    if here := source_tree():
+        chosen.setdefault("spark.executorEnv.PYTHONPATH", here)
+    builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(PenstockSource)
-    spark.dataSource.register(LakeSink)
     return spark

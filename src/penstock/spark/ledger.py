@@ -1,6 +1,6 @@
 """Which batches of which sinks are done: a compacted topic, written in the batch's transaction.
 
-    __penstock_sinks   key: sink id   value: {"batch": 41, "rows": 1000}
+    __penstock_sinks   key: sink id   value: {"batch": 41, "rows": 1000, "query": "..."}
 
 The record that says "batch 41 is done" and the rows of batch 41 are one Kafka transaction, so one
 is there exactly when the other is. A replayed batch finds its number here and is left alone. A
@@ -17,7 +17,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from penstock.spark.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster, TopicPartition
 from penstock.spark.decoding import visible_batches
 from penstock.spark.encoding import NO_LIMIT, Encoded
-from penstock.spark.fetching import Range, fetch_range
+from penstock.spark.errors import SparkConnectorError
+from penstock.spark.fetching import FetchSettings, Range, fetch_range
 
 TOPIC = "__penstock_sinks"
 PARTITIONS = 8
@@ -44,12 +45,44 @@ def partition_of(cluster: Cluster, sink: str) -> TopicPartition:
 
 
 def last_batch(cluster: Cluster, sink: str) -> int:
-    """The newest batch of `sink` that is committed; -1 before the first.
+    """The newest batch of `sink` that is committed; -1 before the first."""
+    _catch_up(cluster, partition_of(cluster, sink))
+    entry = _newest.get((cluster.servers, sink))
+    return -1 if entry is None else int(entry["batch"])
+
+
+def is_done(cluster: Cluster, sink: str, batch_id: int, query: str) -> bool:
+    """Whether `sink` has this batch. A query with other checkpoints counts from zero again, so its
+    numbers mean nothing here: it is refused, or its first batches would be taken for repeats.
 
     Call it after the sink's transactional id was taken over: then nothing of an earlier owner is
     still in flight, and what is stable now is all there will be.
     """
-    partition = partition_of(cluster, sink)
+    _catch_up(cluster, partition_of(cluster, sink))
+    entry = _newest.get((cluster.servers, sink))
+    if entry is None:
+        return False
+    if entry.get("query", query) != query:
+        raise SparkConnectorError(
+            f"sinkId {sink!r} belongs to a query with another checkpoint, which has written up to "
+            f"batch {entry['batch']}; go on from that checkpoint, or choose another sinkId"
+        )
+    return int(entry["batch"]) >= batch_id
+
+
+def active_since(cluster: Cluster, time_ms: int) -> set[str]:
+    """The sinks that have committed a batch since then."""
+    for partition in cluster.topics([TOPIC]).get(TOPIC, ()):
+        _catch_up(cluster, TopicPartition(TOPIC, partition))
+    return {
+        sink
+        for (servers, sink), entry in _newest.items()
+        if servers == cluster.servers and entry["at"] >= time_ms
+    }
+
+
+def _catch_up(cluster: Cluster, partition: TopicPartition) -> None:
+    """Read what was written to the ledger since this process looked last."""
     ends = cluster.offsets_at({partition: LATEST}, READ_COMMITTED)
     first = cluster.offsets_at({partition: EARLIEST})[partition].offset
     end = ends[partition].offset
@@ -58,19 +91,20 @@ def last_batch(cluster: Cluster, sink: str) -> int:
         start = 0
         _newest.clear()
     wanted = Range(partition, max(start, first), end)
-    for piece in fetch_range(cluster, wanted, isolation=READ_COMMITTED, fail_on_data_loss=False):
+    for piece in fetch_range(cluster, wanted, FetchSettings(READ_COMMITTED, False)):
         for batch, _ in visible_batches(piece):
             for record in DefaultRecordBatch(batch):
                 if record.value is not None and record.offset < end:
-                    _newest[cluster.servers, record.key.decode()] = json.loads(record.value)
+                    found = {**json.loads(record.value), "at": record.timestamp}
+                    _newest[cluster.servers, record.key.decode()] = found
     _read_to[cluster.servers, partition] = end
-    entry = _newest.get((cluster.servers, sink))
-    return -1 if entry is None else int(entry["batch"])
 
 
-def entry(partition: TopicPartition, sink: str, batch_id: int, rows: int, now_ms: int) -> Encoded:
+def entry(
+    partition: TopicPartition, sink: str, batch_id: int, rows: int, query: str, now_ms: int
+) -> Encoded:
     """The record that says so."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, NO_LIMIT)
-    value = json.dumps({"batch": batch_id, "rows": rows}).encode()
+    value = json.dumps({"batch": batch_id, "rows": rows, "query": query}).encode()
     builder.append(0, now_ms, sink.encode(), value, [])
     return Encoded(partition, bytes(builder.build()), 1)

@@ -19,6 +19,7 @@ from penstock.spark.fetching import ADVICE
 from penstock.spark.options import Bound, Subscription
 
 FROM = "@from"
+BEGAN = "@began"  # of queues, in every offset: which copies repeat what this query has read
 UNSTARTED = {"@start": "by the options"}  # the initial offset, the same at every call
 
 Positions = dict[TopicPartition, int]
@@ -50,11 +51,11 @@ def partitions_of(cluster: Cluster, wanted: Subscription) -> list[TopicPartition
         if missing:
             raise OptionError(f"assign: there is no {', '.join(missing)}")
         return list(wanted.assigned)
-    if wanted.strategy == "subscribe":
+    if wanted.topics:
         found = cluster.topics(wanted.topics)
         missing = [topic for topic in wanted.topics if topic not in found]
         if missing:
-            raise OptionError(f"subscribe: there is no topic {', '.join(missing)}")
+            raise OptionError(f"{wanted.strategy}: there is no topic {', '.join(missing)}")
     else:
         pattern = re.compile(wanted.pattern)
         found = {

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from penstock.spark.cluster import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from penstock.spark.connection import Security
 from penstock.spark.errors import OptionError
+from penstock.spark.queues import DEFAULT_VHOST, topic_of_queue
 
 Options = Mapping[str, str]
-STRATEGIES = ("assign", "subscribe", "subscribePattern")
+STRATEGIES = ("assign", "subscribe", "subscribePattern", "queue")
 
 # What the connector itself decides; the same refusals as Spark's.
 _NOT_YOURS = {
@@ -39,10 +40,13 @@ class Connect(NamedTuple):
     servers: str
     security: Security
     patience_s: float
+    client_id: str = "penstock-spark"
+    retries: int | None = None
+    retry_pause_s: float = 0.02
 
 
 def connect_options(options: Options) -> Connect:
-    """`kafka.bootstrap.servers` (or without `kafka.`) and security."""
+    """`kafka.bootstrap.servers` (or without `kafka.`), security, and how long to keep asking."""
     servers = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
     if not servers:
         raise OptionError("the option 'kafka.bootstrap.servers' must be given")
@@ -54,7 +58,18 @@ def connect_options(options: Options) -> Connect:
         if options.get(f"kafka.{name}") is not None:
             raise OptionError(f"the option 'kafka.{name}' is not supported: {why}")
     patience_ms = number(options, "kafka.default.api.timeout.ms", 60_000, least=1)
-    return Connect(servers, _security(options), patience_ms / 1000)
+    # Spark's connector tries three times within 30 ms. Without the option we are patient instead:
+    # a broker that restarts is back in a second or two.
+    tries = options.get("fetchOffset.numRetries")
+    pause_ms = number(options, "fetchOffset.retryIntervalMs", 20)
+    return Connect(
+        servers,
+        _security(options),
+        patience_ms / 1000,
+        options.get("kafka.client.id") or options.get("groupIdPrefix") or "penstock-spark",
+        None if tries is None else _whole("fetchOffset.numRetries", tries, 0),
+        pause_ms / 1000,
+    )
 
 
 def _security(options: Options) -> Security:
@@ -94,7 +109,7 @@ def _security(options: Options) -> Security:
 
 
 class Subscription(NamedTuple):
-    """Which partitions a query reads: one of the three strategies."""
+    """Which partitions a query reads: one of the strategies."""
 
     strategy: str
     topics: tuple[str, ...] = ()
@@ -103,7 +118,7 @@ class Subscription(NamedTuple):
 
 
 def subscription(options: Options) -> Subscription:
-    """Exactly one of subscribe, subscribePattern, assign."""
+    """Exactly one of subscribe, subscribePattern, assign, queue."""
     given = [name for name in STRATEGIES if options.get(name) is not None]
     if not given:
         raise OptionError(f"one of {', '.join(STRATEGIES)} must be given")
@@ -126,7 +141,10 @@ def subscription(options: Options) -> Subscription:
         return Subscription(strategy, pattern=text)
     topics = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
     if not topics:
-        raise OptionError("no topics to subscribe to: the option 'subscribe' is empty")
+        raise OptionError(f"no topics to subscribe to: the option '{strategy}' is empty")
+    if strategy == "queue":
+        vhost = options.get("vhost", DEFAULT_VHOST)
+        topics = tuple(topic_of_queue(vhost, name) for name in topics)
     return Subscription(strategy, topics=topics)
 
 

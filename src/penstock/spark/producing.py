@@ -24,9 +24,14 @@ class Producer:
     """An idempotent producer; with a transactional id, one that writes all or nothing."""
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str | None = None, timeout_ms: int = 60_000
+        self,
+        cluster: Cluster,
+        transactional_id: str | None = None,
+        timeout_ms: int = 60_000,
+        acks: int = -1,
     ) -> None:
         self._cluster = cluster
+        self._acks = acks
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._sequences: dict[TopicPartition, int] = defaultdict(int)
@@ -92,7 +97,7 @@ class Producer:
                     topics[batch.partition.topic].append(part)
                 request = {
                     "transactional_id": self._transactional_id,
-                    "acks": -1,
+                    "acks": self._acks,
                     "timeout_ms": 30_000,
                     "topics": [{"name": n, "partitions": p} for n, p in topics.items()],
                 }

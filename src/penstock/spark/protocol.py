@@ -161,6 +161,11 @@ CREATE_TOPICS = Api(
     ),
     (_THROTTLE, ("topics", [(("name", "str"), _ERROR, ("message", "?str"))])),
 )  # fmt: skip
+DELETE_TOPICS = Api(
+    "DeleteTopics", 20, 3,
+    (("topics", ["str"]), ("timeout_ms", "i32")),
+    (_THROTTLE, ("topics", [(("name", "str"), _ERROR)])),
+)  # fmt: skip
 DELETE_RECORDS = Api(
     "DeleteRecords", 21, 1,
     (("topics", _topics(_INDEX, ("offset", "i64"))), ("timeout_ms", "i32")),

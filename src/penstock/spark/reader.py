@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -25,144 +25,53 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import offsets as at
 from penstock.spark import planning
-from penstock.spark.cluster import Cluster, shared_cluster
-from penstock.spark.errors import OptionError
+from penstock.spark.cluster import TopicPartition
 from penstock.spark.fetching import Range, fetch_range, sample
-from penstock.spark.offsets import FROM, UNSTARTED, Positions
-from penstock.spark.options import (
-    Bound,
-    Connect,
-    Options,
-    Subscription,
-    bound,
-    choice,
-    connect_options,
-    duration_ms,
-    flag,
-    isolation,
-    number,
-    optional_number,
-    subscription,
-)
-from penstock.spark.shaping import Shape, shape_of
+from penstock.spark.offsets import BEGAN, FROM, UNSTARTED, Positions
+from penstock.spark.options import Bound, Options
+from penstock.spark.read_options import ReadOptions, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-SAMPLE_BYTES = 64 * 1024
-
-
-class ReadOptions(NamedTuple):
-    """Everything a read was told, checked."""
-
-    connect: Connect
-    wanted: Subscription
-    start: Bound
-    end: Bound
-    when_none_later: str
-    isolation: int
-    fail_on_data_loss: bool
-    poll_timeout_s: float
-    check_crcs: bool
-    min_partitions: int | None
-    max_records: int | None
-    max_offsets: int | None
-    max_bytes: int | None
-    min_offsets: int | None
-    max_delay_s: float
-    group: str | None
-    commit_group: str | None
-    shape: Shape
-
-    @property
-    def cluster(self) -> Cluster:
-        return shared_cluster(*self.connect)
-
-
-def read_options(options: Options, *, streaming: bool) -> ReadOptions:
-    """Check all of them together; batch and stream differ in defaults and in what they refuse."""
-    start = bound(options, "starting", "latest" if streaming else "earliest")
-    end = bound(options, "ending", "latest")
-    _check_bounds(options, start, end, streaming)
-    commit_group = options.get("commitGroup")
-    group = options.get("kafka.group.id") or commit_group
-    if start.kind == "group" and not group:
-        raise OptionError("startingOffsets=group needs kafka.group.id or commitGroup")
-    strategy = choice(options, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
-    most, least = (
-        optional_number(options, name) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
-    )
-    if most is not None and least is not None and least > most:
-        raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
-    return ReadOptions(
-        connect_options(options),
-        subscription(options),
-        start,
-        end,
-        strategy,
-        isolation(options),
-        flag(options, "failOnDataLoss", True),
-        number(options, "kafkaConsumer.pollTimeoutMs", 120_000, least=1) / 1000,
-        flag(options, "kafka.check.crcs", True),
-        optional_number(options, "minPartitions"),
-        optional_number(options, "maxRecordsPerPartition"),
-        most,
-        optional_number(options, "maxBytesPerTrigger"),
-        least,
-        duration_ms(options, "maxTriggerDelay", 15 * 60_000) / 1000,
-        group,
-        commit_group,
-        shape_of(options),
-    )
-
-
-def _check_bounds(options: Options, start: Bound, end: Bound, streaming: bool) -> None:
-    if streaming:
-        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
-            if options.get(name) is not None:
-                raise OptionError(f"{name} is not valid in a streaming query")
-        return
-    if start.kind == "latest":
-        raise OptionError("startingOffsets=latest is not valid in a batch query")
-    if start.kind == "offsets" and any(offset == -1 for _, offset in start.offsets):
-        raise OptionError("startingOffsets -1 (latest) is not valid in a batch query")
-    if end.kind == "earliest":
-        raise OptionError("endingOffsets=earliest is not valid in a batch query")
-    if end.kind == "group":
-        raise OptionError("endingOffsets=group is not valid")
-    if end.kind == "offsets" and any(offset == -2 for _, offset in end.offsets):
-        raise OptionError("endingOffsets -2 (earliest) is not valid in a batch query")
 
 
 class RangePartition(InputPartition):
-    """One task: a range of one partition."""
+    """One task: a range of one partition. `began` is where the query began to read a queue."""
 
-    def __init__(self, wanted: Range) -> None:
-        super().__init__(tuple(wanted))
+    def __init__(self, wanted: Range, began: int | None = None) -> None:
+        super().__init__((*wanted, began))
         self.wanted = wanted
+        self.began = began
 
 
-def read_range(said: ReadOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_range(
+    said: ReadOptions, schema: StructType, task: InputPartition
+) -> Iterator[pa.RecordBatch]:
     """On an executor: fetch, decode, shape."""
+    if not isinstance(task, RangePartition):  # Spark's way of running a plan without tasks
+        return iter(())
     from penstock.spark.decoding import decode  # numpy, Arrow and the codec: not for the driver
 
-    fetched = fetch_range(
-        said.cluster,
-        wanted,
-        isolation=said.isolation,
-        fail_on_data_loss=said.fail_on_data_loss,
-        poll_timeout_s=said.poll_timeout_s,
+    rows = decode(
+        fetch_range(said.cluster, task.wanted, said.fetch),
+        task.wanted,
+        said.shape.raw_arrow_schema(),
+        check_crcs=said.check_crcs,
+        queue_began=task.began,
     )
-    rows = decode(fetched, wanted, said.shape.raw_arrow_schema(), check_crcs=said.check_crcs)
     return said.shape.apply(rows, schema, said.connect)
 
 
-def _tasks(said: ReadOptions, ranges: list[Range]) -> list[InputPartition]:
+def _tasks(said: ReadOptions, ranges: list[Range], began: Positions) -> list[InputPartition]:
     pieces = planning.split(
         ranges, min_partitions=said.min_partitions, max_records=said.max_records
     )
-    return [RangePartition(piece) for piece in pieces]
+    return [
+        RangePartition(piece, began.get(piece.partition, piece.start) if said.is_queue else None)
+        for piece in pieces
+    ]
 
 
 class TopicReader(DataSourceReader):
@@ -181,7 +90,7 @@ class TopicReader(DataSourceReader):
         for loss in at.check_loss(start, first, end, said.fail_on_data_loss):
             log.warning("%s", loss)
         start = {tp: max(offset, first[tp]) for tp, offset in start.items()}
-        return _tasks(said, planning.ranges_between(start, end))
+        return _tasks(said, planning.ranges_between(start, end), start)
 
     def _resolve(self, where: Bound, partitions: Any, *, ending: bool = False) -> Positions:
         return at.resolve(
@@ -195,8 +104,7 @@ class TopicReader(DataSourceReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangePartition)
-        return read_range(self._said, self._schema, partition.wanted)
+        return read_range(self._said, self._schema, partition)
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -206,8 +114,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._said = read_options(options, streaming=True)
         self._schema = schema
         self._fixed_end: Positions | None = None
-        self._last_trigger = time.monotonic()
+        self._last_trigger = float("-inf")  # a query that starts again does not wait
         self._seen_end: Positions = {}
+        self._partitions: list[TopicPartition] = []
+        self._asked_at = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
         return UNSTARTED
@@ -240,12 +150,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         answer = at.to_json(end)
         if begun:
             answer[FROM] = at.to_json(begun)
+        if self._said.is_queue:
+            answer[BEGAN] = at.to_json({**begun, **at.from_json(start.get(BEGAN, {}))})
         return answer
 
     def _situation(self, start: dict[str, Any]) -> tuple[Positions, Positions, Positions]:
         """(where known partitions stand, where new ones begin, the end of all)."""
         said, cluster = self._said, self._said.cluster
-        partitions = at.partitions_of(cluster, said.wanted)
+        partitions = self._subscribed()
         end = at.latest(cluster, partitions, said.isolation)
         self._seen_end = dict(end)
         if self._fixed_end is not None:
@@ -270,6 +182,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         whole = {tp: max(end[tp], {**begun, **known}.get(tp, 0)) for tp in end}
         return known, {tp: begun[tp] for tp in begun if tp in whole}, whole
 
+    def _subscribed(self) -> list[TopicPartition]:
+        """Asked at every trigger, or as seldom as partition.metadata.cache.ttl.ms says."""
+        now = time.monotonic()
+        if now - self._asked_at >= self._said.metadata_ttl_s:
+            self._partitions = at.partitions_of(self._said.cluster, self._said.wanted)
+            self._asked_at = now
+        return self._partitions
+
     def _check_loss(self, known: Positions, first: Positions, end: Positions) -> None:
         for loss in at.check_loss(known, first, end, self._said.fail_on_data_loss):
             log.warning("%s", loss)
@@ -289,7 +209,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if said.max_bytes is not None:
             weights = {}
             for wanted in planning.ranges_between(start, end):
-                count, size = sample(said.cluster, wanted, said.isolation, SAMPLE_BYTES)
+                count, size = sample(said.cluster, wanted, said.fetch)
                 weights[wanted.partition] = size / count if count else 1.0
             end = planning.limit_bytes(start, end, said.max_bytes, weights)
         return end
@@ -301,11 +221,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         known = {} if start == UNSTARTED else at.from_json(start)
         begun = at.from_json(end.get(FROM, {}))
-        return _tasks(self._said, planning.ranges_between({**begun, **known}, at.from_json(end)))
+        ranges = planning.ranges_between({**begun, **known}, at.from_json(end))
+        return _tasks(self._said, ranges, at.from_json(end.get(BEGAN, {})))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangePartition)
-        return read_range(self._said, self._schema, partition.wanted)
+        return read_range(self._said, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has the batch for good: show it as a consumer group's progress, when asked to."""

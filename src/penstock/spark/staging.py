@@ -4,27 +4,31 @@ Executors encode rows into record batches; the driver's commit writes them all i
 In between, a small output travels inside the task's commit message; a large one is parked in a
 topic of the sink, `__penstock_staging.<sink>`, each batch as the value of one record. The driver
 reads it back, and after the commit lets the broker drop everything parked so far. What a failed
-attempt parked is swept by the next commit, or by the topic's retention of a day.
+attempt parked is swept by the next commit, or by the topic's retention of a day. The topic of a
+batch job goes with the job; those that nobody has used for a day are removed by other sinks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from penstock.spark.cluster import READ_UNCOMMITTED, Cluster, TopicPartition
+from penstock.spark.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, TopicPartition
 from penstock.spark.decoding import batches_of
 from penstock.spark.encoding import NO_LIMIT, Encoded
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.fetching import Range, fetch_range
+from penstock.spark.fetching import FetchSettings, Range, fetch_range
 from penstock.spark.producing import Producer
 
 INLINE_BYTES = 4 << 20
-_TOPIC_SETTINGS = {"retention.ms": "86400000", "cleanup.policy": "delete"}
+PREFIX = "__penstock_staging."
+DAY_MS = 86_400_000
+_TOPIC_SETTINGS = {"retention.ms": str(DAY_MS), "cleanup.policy": "delete"}
 
 
 class Staged(NamedTuple):
@@ -37,7 +41,7 @@ class Staged(NamedTuple):
 
 def staging_topic(sink: str) -> str:
     """The topic where this sink parks."""
-    return f"__penstock_staging.{hashlib.sha256(sink.encode()).hexdigest()[:24]}"
+    return f"{PREFIX}{hashlib.sha256(sink.encode()).hexdigest()[:24]}"
 
 
 class Stage:
@@ -66,7 +70,7 @@ class Stage:
         if self._producer is None:
             self._cluster.create_topic(self._topic, 1, _TOPIC_SETTINGS)
             self._producer = Producer(self._cluster)
-            ends = self._cluster.offsets_at({self._partition: -1}, READ_UNCOMMITTED)
+            ends = self._cluster.offsets_at({self._partition: LATEST}, READ_UNCOMMITTED)
             self._first = ends[self._partition].offset
         self._producer.send(self._parcel(batch) for batch in self._held)
         self._held, self._held_bytes = [], 0
@@ -74,7 +78,8 @@ class Stage:
     def _parcel(self, batch: Encoded) -> Encoded:
         label = json.dumps([self._attempt, *batch.partition, batch.rows]).encode()
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, NO_LIMIT)
-        builder.append(0, 0, label, batch.records, [])
+        # The time counts: retention would take a record of 1970 at once.
+        builder.append(0, time.time_ns() // 1_000_000, label, batch.records, [])
         return Encoded(self._partition, bytes(builder.build()), 1)
 
     def finish(self, rows: int) -> Staged:
@@ -84,7 +89,7 @@ class Stage:
         if self._held:
             self._park()
         assert self._first is not None
-        end = self._cluster.offsets_at({self._partition: -1}, READ_UNCOMMITTED)
+        end = self._cluster.offsets_at({self._partition: LATEST}, READ_UNCOMMITTED)
         parked = (self._partition, self._first, end[self._partition].offset, self._attempt)
         return Staged((), (parked,), rows)
 
@@ -98,8 +103,7 @@ def unstage(cluster: Cluster, staged: list[Staged]) -> Iterator[Encoded]:
 
 
 def _fetch_parked(cluster: Cluster, wanted: Range, attempt: str) -> Iterator[Encoded]:
-    pieces = fetch_range(cluster, wanted, isolation=READ_UNCOMMITTED, fail_on_data_loss=True)
-    for piece in pieces:
+    for piece in fetch_range(cluster, wanted, FetchSettings(READ_UNCOMMITTED, True)):
         for batch, _ in batches_of(piece.records):
             for record in DefaultRecordBatch(batch):
                 owner, topic, partition, count = json.loads(record.key)
@@ -115,6 +119,29 @@ def sweep(cluster: Cluster, staged: list[Staged]) -> None:
             ends[partition] = max(end, ends.get(partition, 0))
     if ends:
         cluster.delete_records(ends)
+
+
+def drop(cluster: Cluster, sink: str) -> None:
+    """Remove the topic of a job that is over, if it parked anything."""
+    topic = staging_topic(sink)
+    if cluster.topics([topic]):
+        cluster.delete_topics([topic])
+
+
+def sweep_orphans(cluster: Cluster, living: Iterable[str]) -> list[str]:
+    """Remove empty staging topics of sinks that are not among the living; returns their names.
+
+    Empty, but once used: what was parked is swept or a day old. A sink that is about to park for
+    the first time has an end of zero and is left alone.
+    """
+    keep = {staging_topic(sink) for sink in living}
+    found = [name for name in cluster.topics() if name.startswith(PREFIX) and name not in keep]
+    parts = [TopicPartition(name, 0) for name in found]
+    first = cluster.offsets_at(dict.fromkeys(parts, EARLIEST))
+    end = cluster.offsets_at(dict.fromkeys(parts, LATEST))
+    dead = [tp.topic for tp in parts if 0 < end[tp].offset == first[tp].offset]
+    cluster.delete_topics(dead)
+    return dead
 
 
 def interleaved(batches: Iterator[Encoded], window: int = 16) -> Iterator[Encoded]:

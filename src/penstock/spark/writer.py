@@ -32,7 +32,14 @@ from pyspark.sql.types import (
 
 from penstock.spark.cluster import Cluster, shared_cluster
 from penstock.spark.errors import OptionError, SparkConnectorError
-from penstock.spark.options import Connect, Options, choice, connect_options, number
+from penstock.spark.options import (
+    Connect,
+    Options,
+    choice,
+    connect_options,
+    number,
+    optional_number,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +49,10 @@ if TYPE_CHECKING:
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INLINE_BYTES = 4 << 20
+TRANSACTION_TIMEOUT_MS = 5 * 60_000  # a driver that dies holds back readers no longer than this
+SWEEP_EVERY = 100  # batches
+_IGNORED = ("offset", "timestampType")  # what a read has and a write does not need
+_ACKS = {"all": -1, "-1": -1, "1": 1, "0": 1}
 _TYPES: dict[str, tuple[Any, ...]] = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),
@@ -62,6 +73,9 @@ class WriteOptions(NamedTuple):
     transaction_timeout_ms: int
     inline_bytes: int
     sink_id: str | None
+    batch_id: int | None
+    acks: int
+    batch_bytes: int | None
 
     @property
     def cluster(self) -> Cluster:
@@ -76,6 +90,7 @@ def write_options(options: Options, schema: StructType, default_delivery: str) -
         raise OptionError("the option 'topic' is required when there is no column 'topic'")
     if "value" not in names:
         raise OptionError("the column 'value' is required")
+    names = {name: kind for name, kind in names.items() if name not in _IGNORED}
     unknown = [name for name in names if name not in _TYPES]
     if unknown:
         raise OptionError(f"columns {unknown} cannot be written; known are {', '.join(_TYPES)}")
@@ -88,10 +103,22 @@ def write_options(options: Options, schema: StructType, default_delivery: str) -
         topic,
         choice(options, "delivery", default_delivery, (EXACTLY_ONCE, AT_LEAST_ONCE)),
         choice(options, "kafka.compression.type", "none", CODECS),
-        number(options, "kafka.transaction.timeout.ms", 60_000, least=1),
+        number(options, "kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS, least=1),
         number(options, "stageInlineBytes", INLINE_BYTES),
         options.get("sinkId"),
+        _batch_id(options),
+        _ACKS[choice(options, "kafka.acks", "all", tuple(_ACKS))],
+        optional_number(options, "kafka.batch.size"),
     )
+
+
+def _batch_id(options: Options) -> int | None:
+    """Of a batch query: with `sinkId`, which batch of that sink it is; none is its first."""
+    if options.get("sinkId") is None:
+        if options.get("batchId") is not None:
+            raise OptionError("batchId needs sinkId: it is the number of a batch of that sink")
+        return None
+    return number(options, "batchId", 0)
 
 
 @dataclass
@@ -100,6 +127,7 @@ class TaskOutput(WriterCommitMessage):
 
     staged: Staged | None
     rows: int
+    sink: str = ""
     query: str = ""
 
 
@@ -108,7 +136,7 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
     from penstock.spark.producing import Producer
     from penstock.spark.staging import Stage
 
-    encoder = Encoder(said.cluster, said.topic, said.codec)
+    encoder = Encoder(said.cluster, said.topic, said.codec, said.batch_bytes)
 
     def batches() -> Iterator[Any]:
         for rows in iterator:
@@ -116,7 +144,7 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
         yield from encoder.finish()
 
     if said.delivery == AT_LEAST_ONCE:
-        Producer(said.cluster).send(batches())
+        Producer(said.cluster, acks=said.acks).send(batches())
         return TaskOutput(None, encoder.rows)
     stage = Stage(said.cluster, sink, uuid.uuid4().hex, said.inline_bytes)
     for batch in batches():
@@ -124,18 +152,27 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
     return TaskOutput(stage.finish(encoder.rows), encoder.rows)
 
 
-def _commit(said: WriteOptions, sink: str, tasks: list[Any], batch_id: int | None) -> bool:
+def _commit(
+    said: WriteOptions, sink: str, tasks: list[Any], batch_id: int | None, query: str = ""
+) -> bool:
     """One transaction for everything the tasks staged. False when the batch was there already."""
     from penstock.spark import ledger
     from penstock.spark.producing import Producer
-    from penstock.spark.staging import check_complete, interleaved, sweep, unstage
+    from penstock.spark.staging import (
+        DAY_MS,
+        check_complete,
+        interleaved,
+        sweep,
+        sweep_orphans,
+        unstage,
+    )
 
     cluster = said.cluster
     staged = check_complete([None if task is None else task.staged for task in tasks])
     # Taking the id over comes first: it ends whatever an earlier driver left open, so that the
     # ledger read after it is final.
     producer = Producer(cluster, f"penstock-spark-{sink}", said.transaction_timeout_ms)
-    if batch_id is not None and ledger.last_batch(cluster, sink) >= batch_id:
+    if batch_id is not None and ledger.is_done(cluster, sink, batch_id, query):
         sweep(cluster, staged)
         return False
     try:
@@ -143,12 +180,15 @@ def _commit(said: WriteOptions, sink: str, tasks: list[Any], batch_id: int | Non
         if batch_id is not None:
             now_ms = time.time_ns() // 1_000_000
             place = ledger.partition_of(cluster, sink)
-            producer.send([ledger.entry(place, sink, batch_id, rows, now_ms)])
+            producer.send([ledger.entry(place, sink, batch_id, rows, query, now_ms)])
     except BaseException:
         producer.end(commit=False)
         raise
     producer.end(commit=True)  # the batch becomes visible here, and only here
     sweep(cluster, staged)
+    if batch_id is not None and batch_id % SWEEP_EVERY == 0:
+        a_day_ago = time.time_ns() // 1_000_000 - DAY_MS
+        sweep_orphans(cluster, {sink} | ledger.active_since(cluster, a_day_ago))
     return True
 
 
@@ -159,17 +199,26 @@ class TopicWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("a topic cannot be overwritten; use mode('append')")
         self._said = write_options(options, schema, AT_LEAST_ONCE)
-        self._job = uuid.uuid4().hex
+        self._job = self._said.sink_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self._said, self._job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._said.delivery == EXACTLY_ONCE:
-            _commit(self._said, self._job, messages, None)
+            # With a sinkId the job is one batch of that sink: repeating it writes nothing.
+            _commit(self._said, self._job, messages, self._said.batch_id)
+            self._drop()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing that was staged is visible; what was sent directly cannot be taken back."""
+        if self._said.delivery == EXACTLY_ONCE:
+            self._drop()
+
+    def _drop(self) -> None:
+        from penstock.spark.staging import drop
+
+        drop(self._said.cluster, self._job)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -185,7 +234,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if not sink:
             raise SparkConnectorError("Spark does not tell the query's id; give the option sinkId")
         output = _write(self._said, sink, iterator)
-        output.query = sink
+        output.sink, output.query = sink, query or ""
         return output
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -193,7 +242,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             return
         outputs = [message for message in messages if isinstance(message, TaskOutput)]
         if outputs:
-            _commit(self._said, outputs[0].query, list(messages), batchId)
+            first = outputs[0]
+            _commit(self._said, first.sink, list(messages), batchId, first.query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark may call this for a batch that was committed, so it must undo nothing."""

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from penstock.cli.demo.broker import BrokerProcess
 from penstock.cli.demo.clients import installed_clients
 from penstock.cli.demo.group import play_group
+from penstock.cli.demo.pipeline import play_pipeline
 from penstock.cli.demo.queue import play_queue
 from penstock.cli.demo.stage import Stage
 from penstock.cli.demo.topics import fresh_topic, read_all
@@ -31,6 +32,7 @@ def play(stage: Stage, broker: BrokerProcess) -> None:
     transactions(stage, broker.kafka)
     play_queue(stage, broker)
     recovery(stage, broker)
+    play_pipeline(stage, broker)
     stage.console.print()
     stage.fact(f"everything came true in {time.perf_counter() - begin:.0f} seconds")
 

@@ -1,22 +1,30 @@
-"""The data source `penstock_lake`: a streaming sink into Delta or Iceberg tables, exactly once.
+"""The data source `penstock_lake`: Delta, Iceberg and Parquet tables, written exactly once.
 
     df.writeStream.format("penstock_lake").option("tableFormat", "delta").option("path", "lake")
 
 Executors write Parquet files; the driver's commit adds them, with the batch's number and the
 source's offsets, in one commit of the table. With `keys`, rows are merged instead: the newest row
-of each key in the batch replaces the one in the table.
+of each key in the batch replaces the one in the table. A batch query with the options `sinkId` and
+`batchId` is written once as well, however often it is repeated.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError, SparkConnectorError
@@ -37,29 +45,46 @@ class Written(WriterCommitMessage):
 
 
 class LakeSink(DataSource):
-    """Only a sink: lake tables are read with what made them famous."""
+    """Tables, written by streams and batches; Delta and Iceberg are read too."""
 
     @classmethod
     def name(cls) -> str:
         return "penstock_lake"
 
     def schema(self) -> StructType:
-        raise OptionError("penstock_lake only writes; read the table with deltalake or pyiceberg")
+        from penstock.spark.lake.reading import table_schema
+
+        return table_schema(*_place(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.lake.reading import LakeReader
+
+        return LakeReader(*_place(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise OptionError("penstock_lake only appends or, with keys, merges; use mode append")
+        return LakeBatchWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return LakeWriter(self.options, schema)
 
 
-class LakeWriter(DataSourceStreamArrowWriter):
+def _place(options: Options) -> tuple[str, str, str]:
+    """Format, directory and name of the table."""
+    kind = choice(options, "tableFormat", "delta", ("delta", "iceberg", "parquet"))
+    path = options.get("path")
+    if not path or "://" in path.removeprefix("file://"):
+        raise OptionError(f"path: {path!r} is not a directory of this machine")
+    place = str(Path(path.removeprefix("file://")).absolute())
+    return kind, place, options.get("table", Path(place).name)
+
+
+class TableWriter:
     """Made anew for each commit; everything it knows is in the options and the table."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._kind = choice(options, "tableFormat", "delta", ("delta", "iceberg"))
-        path = options.get("path")
-        if not path or "://" in path.removeprefix("file://"):
-            raise OptionError(f"path: {path!r} is not a directory of this machine")
-        self._path = str(Path(path.removeprefix("file://")).absolute())
-        self._table_name = options.get("table", Path(self._path).name)
+        self._kind, self._path, self._table_name = _place(options)
         self._partition_by = _names(options.get("partitionBy", ""))
         self._keys = _names(options.get("keys", ""))
         self._order = options.get("orderBy")
@@ -76,13 +101,10 @@ class LakeWriter(DataSourceStreamArrowWriter):
 
         return open_table(self._kind, self._path, self._table_name, self._partition_by)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write_rows(self, iterator: Iterator[pa.RecordBatch], sink: str) -> Written:
+        """On an executor: the files of one task."""
         from penstock.spark.lake.files import FileSet
 
-        context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        if not query:
-            raise SparkConnectorError("Spark does not tell the query's id")
         table = self._table()
         merging = bool(self._keys)
         files = FileSet(
@@ -94,9 +116,10 @@ class LakeWriter(DataSourceStreamArrowWriter):
         for rows in iterator:
             if rows.num_rows:
                 files.add(rows)
-        return Written(files.finish(), query)
+        return Written(files.finish(), sink)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit_files(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: everything the tasks wrote becomes the table's, once."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from penstock.spark.lake.table import read_files
@@ -125,8 +148,40 @@ class LakeWriter(DataSourceStreamArrowWriter):
             for file in files:
                 (staged / file.path).unlink(missing_ok=True)
 
+
+class LakeWriter(TableWriter, DataSourceStreamArrowWriter):
+    """A streaming query's output: a batch is known by the query and its number."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        if not query:
+            raise SparkConnectorError("Spark does not tell the query's id")
+        return self.write_rows(iterator, query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.commit_files(messages, batchId)
+
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark may call this after a commit that succeeded: files are left to the sweep."""
+
+
+class LakeBatchWriter(TableWriter, DataSourceArrowWriter):
+    """A batch query's output: one batch of a sink of its own, or of the sink it was given."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._sink = options.get("sinkId") or uuid.uuid4().hex
+        self._batch = number(options, "batchId", 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.write_rows(iterator, self._sink)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.commit_files(messages, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was written belongs to no table and is left to the sweep."""
 
 
 def newest_by_key(rows: pa.Table, keys: list[str], order: str | None) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from penstock.spark.errors import OptionError, SparkConnectorError
 from penstock.spark.lake.files import DataFile
 
-OFFSETS = "penstock.offsets"
+FORMATS = ("delta", "iceberg", "parquet")
 
 
 class LakeTable(Protocol):
@@ -48,7 +48,7 @@ class DeltaLake:
     keeps_partition_columns = False
 
     def __init__(self, path: str, partition_by: tuple[str, ...] = ()) -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()
         self._partition_by = list(partition_by)
 
     @property
@@ -149,11 +149,8 @@ class IcebergLake:
     keeps_partition_columns = True
 
     def __init__(self, path: str, name: str, partition_by: tuple[str, ...] = ()) -> None:
-        if partition_by:
-            raise OptionError(
-                "partition_by is for Delta and Parquet; Iceberg tables here have none"
-            )
-        self._warehouse = Path(path)
+        self._partition_by = partition_by
+        self._warehouse = Path(path).absolute()
         self._name = name if "." in name else f"default.{name}"
 
     @property
@@ -207,7 +204,11 @@ class IcebergLake:
             catalog = self._catalog()
             catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             location = f"file://{self.data.parent}"
-            return catalog.create_table(self._name, schema=schema, location=location)
+            making = catalog.create_table_transaction(self._name, schema=schema, location=location)
+            with making as transaction, transaction.update_spec() as spec:
+                for column in self._partition_by:
+                    spec.add_identity(column)
+            return self.open()
         with table.update_schema() as change:
             change.union_by_name(schema)
         return table.refresh()
@@ -219,7 +220,11 @@ def open_table(kind: str, path: str, name: str, partition_by: tuple[str, ...]) -
         return DeltaLake(path, partition_by)
     if kind == "iceberg":
         return IcebergLake(path, name, partition_by)
-    raise OptionError(f"tableFormat {kind!r} is none of delta, iceberg")
+    if kind == "parquet":
+        from penstock.spark.lake.parquet import ParquetLake
+
+        return ParquetLake(path)
+    raise OptionError(f"tableFormat {kind!r} is none of {', '.join(FORMATS)}")
 
 
 def read_files(root: Path, files: list[DataFile]) -> pa.Table:

@@ -1,21 +1,20 @@
-"""What a pipeline is: source, decode, steps, quality, sink, trigger; each field declared once.
+"""What a flow is: source, decode, steps, aggregate, quality, sink; each field declared once.
 
-`load(path)` gives a checked `Pipeline` or raises `PipelineInvalid` with file and line. Nothing of
-Spark is imported here, so `penstock pipeline list` and a wrong file answer at once.
+A flow is the pipeline that runs on and on: a topic's records become rows, rows are judged, changed
+and counted, and go to a topic or a table. Nothing of Spark is imported here.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass, field
 
-from penstock.spark.pipeline.document import Document, Where, read_document
+from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, default_bootstrap
+from penstock.spark.pipeline.document import Where
+from penstock.spark.pipeline.kinds import load as load
 
-DURATION = re.compile(r"^\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)$")
 SINKS = ("topic", "parquet", "delta", "iceberg")
+RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Source:
 
     topic: str = ""
     pattern: str = ""
-    bootstrap: str = "127.0.0.1:9092"
+    bootstrap: str = field(default_factory=default_bootstrap)
     start: str = "earliest"  # earliest, latest, group, or a JSON of offsets
     group: str = ""  # commit progress as this consumer group
     max_rows_per_batch: int = 0
@@ -35,19 +34,47 @@ class Source:
 class Decode:
     """How a value becomes columns."""
 
-    format: str = "json"
-    schema: str = ""  # Spark DDL: "id BIGINT, amount DOUBLE"
+    format: str = "json"  # json, avro, string
+    schema: str = ""  # Spark DDL: "id BIGINT, amount DOUBLE"; for avro, its schema
     on_error: str = "quarantine"  # fail, null, drop, quarantine
+    keep: list[str] = field(default_factory=list)  # columns of the record to keep: key, timestamp
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Another topic, as a view of this name: join it in a step's SQL."""
+
+    name: str
+    topic: str
+    schema: str
+    watermark: str = ""
+    start: str = "earliest"
+    bootstrap: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One SQL query over `input`, the rows so far; or a join table to name in it."""
+    """One SQL query over `input`, the rows so far; or a Python function; or a static table."""
 
     sql: str = ""
+    python: str = ""  # "file.py:function" or "module:function", from DataFrame to DataFrame
     table: str = ""  # register a static table under this name instead
     path: str = ""
-    format: str = "parquet"
+    format: str = "parquet"  # parquet, delta, iceberg, csv, ...
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Rows into groups: by columns, by a window of event time, by session, or a few of these."""
+
+    select: dict[str, str]  # {total = "sum(amount)"}
+    by: list[str] = field(default_factory=list)
+    time: str = ""  # the column of event time
+    window: str = ""  # "10 minutes"
+    slide: str = ""  # a window begins this often
+    session: str = ""  # or: a group ends after a gap like this
+    top: int = 0  # of each window only so many groups,
+    rank_by: str = ""  # the greatest by this column
 
 
 @dataclass(frozen=True)
@@ -74,6 +101,7 @@ class Sink:
     topic: str = ""
     key: str = ""  # SQL for the record's key
     value: str = ""  # SQL for the record's value; without it all columns as JSON
+    topic_settings: dict[str, str] = field(default_factory=dict)  # when the topic is created
     bootstrap: str = ""
     path: str = ""
     table: str = ""
@@ -95,13 +123,16 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pipeline, checked."""
+    """One flow, checked."""
 
     name: str
     source: Source
     sink: Sink
     decode: Decode | None = None
+    streams: list[Stream] = field(default_factory=list)
+    dedup: list[str] = field(default_factory=list)  # once per these columns, within the watermark
     steps: list[Step] = field(default_factory=list)
+    aggregate: Aggregate | None = None
     quality: list[Rule] = field(default_factory=list)
     quarantine: Quarantine | None = None
     trigger: Trigger = field(default_factory=Trigger)
@@ -112,106 +143,95 @@ class Pipeline:
     settings: dict[str, str] = field(default_factory=dict)  # Spark's own
 
 
-def load(path: Path) -> Pipeline:
-    """Read, check and complete a pipeline file."""
-    document = read_document(path)
-    values = {"name": path.stem, **document.values}
-    pipeline: Pipeline = _build(Pipeline, values, (), document)
-    _check(pipeline, document)
-    return pipeline
-
-
-def _build(kind: Any, values: Any, where: Where, document: Document) -> Any:
-    """A dataclass from a table: unknown and missing names, and wrong types, are complaints."""
-    if not isinstance(values, dict):
-        raise document.complaint(where, "must be a table")
-    hints = get_type_hints(kind)
-    known = {one.name: one for one in fields(kind)}
-    for name in values:
-        if name not in known:
-            near = ", ".join(known)
-            raise document.complaint((*where, name), f"is unknown here; known are {near}")
-    for name, one in known.items():
-        required = one.default is MISSING and one.default_factory is MISSING
-        if required and name not in values:
-            raise document.complaint(where, f"{name} is missing")
-    made = {
-        name: _value(hints[name], value, (*where, name), document) for name, value in values.items()
-    }
-    return kind(**made)
-
-
-def _value(hint: Any, value: Any, where: Where, document: Document) -> Any:
-    if isinstance(hint, UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        return _build(hint, value, where, document)
-    if getattr(hint, "__origin__", None) is list:
-        if not isinstance(value, list):
-            raise document.complaint(where, "must be a list")
-        (inner,) = get_args(hint)
-        return [_value(inner, item, (*where, at), document) for at, item in enumerate(value)]
-    if getattr(hint, "__origin__", None) is dict:
-        if not isinstance(value, dict):
-            raise document.complaint(where, "must be a table")
-        return {key: _option(item) for key, item in value.items()}
-    if hint is float and isinstance(value, int):
-        value = float(value)
-    if type(value) is not hint:
-        raise document.complaint(where, f"{value!r} is not {_ARTICLES[hint]}")
-    return value
-
-
-_ARTICLES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _option(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check(pipeline: Pipeline, document: Document) -> None:
+def check(pipeline: Pipeline, need: Need) -> None:
     """What must fit together."""
-
-    def need(good: bool, where: Where, words: str) -> None:
-        if not good:
-            raise document.complaint(where, words)
-
-    source, sink, decode = pipeline.source, pipeline.sink, pipeline.decode
-    need(bool(re.fullmatch(r"[A-Za-z0-9._-]+", pipeline.name)), ("name",), "use letters and digits")
+    source = pipeline.source
     need(bool(source.topic) != bool(source.pattern), ("source",), "give topic or pattern, one of")
-    need(sink.kind in SINKS, ("sink", "kind"), f"{sink.kind!r} is none of {', '.join(SINKS)}")
     need(bool(pipeline.checkpoint), ("checkpoint",), "is missing: where to keep progress")
+    _check_sink(pipeline.sink, need)
+    _check_decode(pipeline, need)
+    if pipeline.quality:
+        need(pipeline.quarantine is not None, ("quality",), "needs [quarantine] for bad rows")
+    quarantine = pipeline.quarantine
+    need(quarantine is None or 0 <= quarantine.stop_above <= 1, ("quarantine", "stop_above"),
+         "is a share between 0 and 1")  # fmt: skip
+    for at, step in enumerate(pipeline.steps):
+        said = [bool(step.sql), bool(step.table), bool(step.python)]
+        need(said.count(True) == 1, ("steps", at), "give sql or python or table, one of")
+        need(not step.table or bool(step.path), ("steps", at), "path of the table is missing")
+        need(not step.python or ":" in step.python, ("steps", at, "python"),
+             "is FILE:FUNCTION or MODULE:FUNCTION")  # fmt: skip
+    check_trigger(pipeline.trigger, need)
+    _check_watermark(pipeline.watermark, ("watermark",), need)
+    for at, stream in enumerate(pipeline.streams):
+        _check_watermark(stream.watermark, ("streams", at, "watermark"), need)
+        good = bool(re.fullmatch(r"[A-Za-z_]\w*", stream.name)) and stream.name != "input"
+        need(good, ("streams", at, "name"), "is the name of a view in SQL, and not `input`")
+    need(not pipeline.dedup or bool(pipeline.watermark), ("dedup",),
+         "needs watermark: how long a repetition may come later")  # fmt: skip
+    modes = ("append", "update", "complete")
+    need(pipeline.output in modes, ("output",), f"is none of {', '.join(modes)}")
+    if pipeline.aggregate is not None:
+        _check_aggregate(pipeline.aggregate, need)
+
+
+def check_trigger(trigger: Trigger, need: Need) -> None:
+    """Once or every so often."""
+    both = trigger.available_now and trigger.every
+    need(not both, ("trigger",), "available_now or every, not both")
+    good = not trigger.every or bool(DURATION.match(trigger.every))
+    need(good, ("trigger", "every"), NOT_A_DURATION)
+
+
+def _check_watermark(text: str, where: Where, need: Need) -> None:
+    parts = text.split(None, 1)
+    good = not text or (len(parts) == 2 and bool(DURATION.match(parts[1])))
+    need(good, where, "is a column and a delay: 'event_time 10 minutes'")
+
+
+def _check_sink(sink: Sink, need: Need) -> None:
+    need(sink.kind in SINKS, ("sink", "kind"), f"{sink.kind!r} is none of {', '.join(SINKS)}")
     if sink.kind == "topic":
         need(bool(sink.topic), ("sink",), "topic is missing")
+        compacted = "compact" in sink.topic_settings.get("cleanup.policy", "")
+        need(not compacted or bool(sink.key), ("sink",), "a compacted topic needs key")
     else:
         need(bool(sink.path), ("sink",), "path is missing")
     need(sink.mode in ("append", "upsert"), ("sink", "mode"), "is append or upsert")
     if sink.mode == "upsert":
         need(sink.kind in ("delta", "iceberg"), ("sink", "mode"), "upsert needs delta or iceberg")
         need(bool(sink.keys), ("sink", "mode"), "upsert needs keys")
-    if decode is not None:
-        need(decode.format in ("json", "string"), ("decode", "format"), "is json or string")
-        need(decode.format != "json" or bool(decode.schema), ("decode",), "schema is missing")
-        words = ("fail", "null", "drop", "quarantine")
-        need(decode.on_error in words, ("decode", "on_error"), f"is none of {', '.join(words)}")
-        if decode.format == "json" and decode.on_error == "quarantine":
-            need(
-                pipeline.quarantine is not None,
-                ("decode",),
-                "on_error=quarantine needs [quarantine]",
-            )
-    if pipeline.quality:
-        need(pipeline.quarantine is not None, ("quality",), "needs [quarantine] for bad rows")
-    for at, step in enumerate(pipeline.steps):
-        need(bool(step.sql) != bool(step.table), ("steps", at), "give sql or table, one of")
-        need(not step.table or bool(step.path), ("steps", at), "path of the table is missing")
-    trigger = pipeline.trigger
+
+
+def _check_decode(pipeline: Pipeline, need: Need) -> None:
+    decode = pipeline.decode
+    if decode is None:
+        return
+    formats = ("json", "avro", "string")
+    need(decode.format in formats, ("decode", "format"), f"is none of {', '.join(formats)}")
+    need(decode.format == "string" or bool(decode.schema), ("decode",), "schema is missing")
+    words = ("fail", "null", "drop", "quarantine")
+    need(decode.on_error in words, ("decode", "on_error"), f"is none of {', '.join(words)}")
+    if decode.format != "string" and decode.on_error == "quarantine":
+        there = pipeline.quarantine is not None
+        need(there, ("decode",), "on_error=quarantine needs [quarantine]")
+    for at, name in enumerate(decode.keep):
+        need(name in RECORD, ("decode", "keep", at), f"{name!r} is none of {', '.join(RECORD)}")
+
+
+def _check_aggregate(aggregate: Aggregate, need: Need) -> None:
+    need(bool(aggregate.select), ("aggregate", "select"), "is empty")
     need(
-        not (trigger.available_now and trigger.every),
-        ("trigger",),
-        "available_now or every, not both",
+        not (aggregate.window and aggregate.session), ("aggregate",), "window or session, not both"
     )
-    need(not trigger.every or bool(DURATION.match(trigger.every)), ("trigger", "every"),
-         "is not a duration such as '5 seconds'")  # fmt: skip
-    need(not pipeline.watermark or len(pipeline.watermark.split(None, 1)) == 2, ("watermark",),
-         "is a column and a delay: 'event_time 10 minutes'")  # fmt: skip
+    timed = bool(aggregate.window or aggregate.session)
+    need(timed == bool(aggregate.time), ("aggregate",), "time and window (or session) go together")
+    need(not aggregate.slide or bool(aggregate.window), ("aggregate", "slide"), "needs window")
+    for name in ("window", "slide", "session"):
+        text = getattr(aggregate, name)
+        need(not text or bool(DURATION.match(text)), ("aggregate", name), NOT_A_DURATION)
+    need(timed or bool(aggregate.by), ("aggregate",), "by or a window is missing")
+    if aggregate.top:
+        need(bool(aggregate.window), ("aggregate", "top"), "is of each window: give window")
+        good = aggregate.rank_by in (*aggregate.select, *aggregate.by)
+        need(good, ("aggregate", "top"), "rank_by must name a column of select")

@@ -11,14 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.spark.pipeline.definition import Pipeline, Source
+from penstock.spark.pipeline import letters
+from penstock.spark.pipeline.aggregate import aggregated
+from penstock.spark.pipeline.building import interval, local
+from penstock.spark.pipeline.definition import RECORD, Decode, Pipeline, Sink, Source, Stream
+from penstock.spark.pipeline.figures import QUALITY
+from penstock.spark.pipeline.letters import HEADERS, header_of, without_ours
+from penstock.spark.pipeline.steps import stepped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 REASON = "_reason"
-QUALITY = "quality"  # the name of the counters of good and bad rows
+UNDECODABLE = "value is not {format} of the schema"
 
 
 class Output(NamedTuple):
@@ -61,53 +66,109 @@ def judged_frame(pipeline: Pipeline, records: DataFrame) -> DataFrame:
             columns[1] = f.col("value").cast("string").alias("value")
         frame = records.select(record, *columns)
     else:
-        mode = "FAILFAST" if decode.on_error == "fail" else "PERMISSIVE"
-        schema = decode.schema + (", _corrupt STRING" if mode == "PERMISSIVE" else "")
-        parsed = f.from_json(
-            f.col("value").cast("string"),
-            schema,
-            {"mode": mode, "columnNameOfCorruptRecord": "_corrupt"},
-        )
-        frame = records.select(record, parsed.alias("_parsed")).select("_record", "_parsed.*")
-        if mode == "PERMISSIVE":
+        frame = records.select(record, parsed_column(decode).alias("_parsed"))
+        frame = frame.select("_record", "_parsed.*", *_kept(decode))
+        if decode.on_error != "fail":
             broken = f.col("_corrupt").isNotNull() | f.col("_record.value").isNull()
             if decode.on_error == "drop":
                 frame = frame.where(~broken)
             elif decode.on_error == "quarantine":
-                reason = f.when(broken, f.lit("value is not json of the schema"))
-    for at, rule in enumerate(pipeline.quality):
-        name = rule.name or f"rule {at + 1}: {rule.rule}"
-        failed = ~f.coalesce(f.expr(rule.rule), f.lit(False))
+                why = UNDECODABLE.format(format=decode.format)
+                reason = f.when(broken, f.lit(why))
+    for name, rule in rules_of(pipeline):
+        failed = ~f.coalesce(f.expr(rule), f.lit(False))
         reason = f.coalesce(reason, f.when(failed, f.lit(name)))
     frame = frame.withColumn(REASON, reason).drop("_corrupt")
     if pipeline.quarantine is None:
         return frame
+    counted = [
+        f.count(f.when(f.col(REASON) == why, 1)).alias(f"bad{at}")
+        for at, why in enumerate(reasons_of(pipeline))
+    ]
     rows, bad = f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
-    return frame.observe(QUALITY, rows, bad)
+    return frame.observe(QUALITY, rows, bad, *counted)
+
+
+def parsed_column(decode: Decode) -> Any:
+    """The value as a struct, with `_corrupt` unless a bad value is to stop the query."""
+    from pyspark.sql import functions as f
+
+    text, schema = f.col("value").cast("string"), decode.schema
+    if decode.format == "avro":
+        from penstock.spark.pipeline.avro import avro_as_json, avro_schema
+
+        text, schema = avro_as_json(decode.schema)(f.col("value")), avro_schema(decode.schema)
+    if decode.on_error == "fail":
+        return f.from_json(text, schema, {"mode": "FAILFAST"})
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    return f.from_json(text, schema + ", _corrupt STRING", options)
+
+
+def _kept(decode: Decode) -> list[Any]:
+    from pyspark.sql import functions as f
+
+    return [
+        f.col(f"_record.{name}").cast("string").alias(name)
+        if name in ("key", "value")
+        else f.col(f"_record.{name}").alias(name)
+        for name in decode.keep
+    ]
+
+
+def rules_of(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """(name, predicate) of every rule."""
+    return [
+        (rule.name or f"rule {at + 1}: {rule.rule}", rule.rule)
+        for at, rule in enumerate(pipeline.quality)
+    ]
+
+
+def reasons_of(pipeline: Pipeline) -> list[str]:
+    """Every reason that a row may have, in the order of its counter."""
+    decode = pipeline.decode
+    made = [UNDECODABLE.format(format=decode.format)] if decode is not None else []
+    return made + [name for name, _ in rules_of(pipeline)]
 
 
 def good_frame(spark: SparkSession, pipeline: Pipeline, judged: DataFrame) -> DataFrame:
-    """Good rows after all steps."""
-    frame = judged.where(f"{REASON} IS NULL").drop(REASON)
-    kept = frame.drop("_record")
-    if pipeline.watermark:
-        column, delay = pipeline.watermark.split(None, 1)
-        kept = kept.withWatermark(column, delay)
+    """Good rows, with watermark, once, after all steps and the aggregate."""
+    kept = judged.where(f"{REASON} IS NULL").drop(REASON, "_record")
+    kept = watermarked(kept, pipeline.watermark)
+    if pipeline.dedup:
+        # A batch (a dry run) has no watermark and takes plain duplicates away instead.
+        once = kept.dropDuplicatesWithinWatermark if kept.isStreaming else kept.dropDuplicates
+        kept = once(pipeline.dedup)
+    for stream in pipeline.streams:
+        other = stream_frame(spark, pipeline.source, stream, batch=not judged.isStreaming)
+        other.createOrReplaceTempView(stream.name)
     for step in pipeline.steps:
-        if step.table:
-            table = spark.read.format(step.format).load(step.path)
-            table.createOrReplaceTempView(step.table)
-        else:
-            kept.createOrReplaceTempView("input")
-            kept = spark.sql(step.sql)
-    return kept
+        kept = stepped(spark, step, kept)
+    return kept if pipeline.aggregate is None else aggregated(pipeline.aggregate, kept)
 
 
-def record_frame(pipeline: Pipeline, good: DataFrame) -> DataFrame:
+def watermarked(frame: DataFrame, text: str) -> DataFrame:
+    """`event_time 10 minutes`: how late a row may come."""
+    if not text:
+        return frame
+    column, delay = text.split(None, 1)
+    return frame.withWatermark(column, interval(delay))
+
+
+def stream_frame(
+    spark: SparkSession, first: Source, stream: Stream, *, batch: bool = False
+) -> DataFrame:
+    """Another topic's rows; what cannot be decoded is left out."""
+    source = Source(stream.topic, "", stream.bootstrap or first.bootstrap, stream.start)
+    decode = Decode("json", stream.schema, "drop")
+    records = source_frame(spark, source, batch=batch)
+    rows = records.select(parsed_column(decode).alias("_parsed")).select("_parsed.*")
+    return watermarked(rows.where("_corrupt IS NULL").drop("_corrupt"), stream.watermark)
+
+
+def record_frame(sink: Sink, good: DataFrame) -> DataFrame:
     """Rows as key and value for the target topic."""
     from pyspark.sql import functions as f
 
-    sink = pipeline.sink
     if sink.value:
         value = f.expr(sink.value)
     elif "value" in good.columns:
@@ -125,7 +186,7 @@ def record_frame(pipeline: Pipeline, good: DataFrame) -> DataFrame:
         f.lit(sink.topic).alias("topic"),
         key.cast("string" if sink.key else "binary").cast("binary").alias("key"),
         value.cast("binary").alias("value"),
-        headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
+        headers.cast(HEADERS).alias("headers"),
     )
 
 
@@ -135,21 +196,15 @@ def quarantine_frame(pipeline: Pipeline, judged: DataFrame) -> DataFrame:
 
     assert pipeline.quarantine is not None
 
-    def header(name: str, value: Any) -> Any:
-        return f.struct(
-            f.lit(name).alias("key"), value.cast("string").cast("binary").alias("value")
-        )
-
     why = f.array(
-        header("penstock.reason", f.col(REASON)),
-        header("penstock.pipeline", f.lit(pipeline.name)),
-        header("penstock.topic", f.col("_record.topic")),
-        header("penstock.partition", f.col("_record.partition")),
-        header("penstock.offset", f.col("_record.offset")),
+        header_of(letters.REASON, f.col(REASON)),
+        header_of(letters.PIPELINE, f.lit(pipeline.name)),
+        header_of(letters.TOPIC, f.col("_record.topic")),
+        header_of(letters.PARTITION, f.col("_record.partition")),
+        header_of(letters.OFFSET, f.col("_record.offset")),
     )
-    old = f.coalesce(
-        f.col("_record.headers"), f.array().cast("array<struct<key:string,value:binary>>")
-    )
+    # What an earlier quarantine wrote is of an earlier try; only their number stays.
+    old = without_ours(f.col("_record.headers"), keep_attempts=True)
     return judged.where(f"{REASON} IS NOT NULL").select(
         f.lit(pipeline.quarantine.topic).alias("topic"),
         f.col("_record.key").alias("key"),
@@ -160,16 +215,16 @@ def quarantine_frame(pipeline: Pipeline, judged: DataFrame) -> DataFrame:
 
 def outputs(spark: SparkSession, pipeline: Pipeline) -> list[Output]:
     """Every query of the pipeline, ready to be started."""
-    sink, checkpoint = pipeline.sink, pipeline.checkpoint
+    sink, checkpoint = pipeline.sink, local(pipeline.checkpoint)
     judged = judged_frame(pipeline, source_frame(spark, pipeline.source))
     good = good_frame(spark, pipeline, judged)
     brokers = {"kafka.bootstrap.servers": sink.bootstrap or pipeline.source.bootstrap}
     if sink.kind == "topic":
-        rows = record_frame(pipeline, good)
+        rows = record_frame(sink, good)
         if pipeline.quarantine is not None:
             rows = rows.unionByName(quarantine_frame(pipeline, judged))
         return [Output(rows, "penstock", {**brokers, **sink.options}, checkpoint)]
-    made = [Output(good, *_table_sink(pipeline), checkpoint)]
+    made = [Output(good, "penstock_lake", table_options(sink), checkpoint)]
     if pipeline.quarantine is not None:
         # A query of its own reads the source again; the group shows the progress of the first.
         again = source_frame(spark, replace(pipeline.source, group=""))
@@ -178,13 +233,11 @@ def outputs(spark: SparkSession, pipeline: Pipeline) -> list[Output]:
     return made
 
 
-def _table_sink(pipeline: Pipeline) -> tuple[str, dict[str, str]]:
-    sink = pipeline.sink
-    if sink.kind == "parquet":
-        return "parquet", {"path": sink.path, **sink.options}
+def table_options(sink: Sink) -> dict[str, str]:
+    """A table as the options of `penstock_lake`."""
     options = {
         "tableFormat": sink.kind,
-        "path": sink.path,
+        "path": local(sink.path),
         "partitionBy": ",".join(sink.partition_by),
         "targetFileBytes": str(sink.target_file_bytes),
     }
@@ -194,4 +247,4 @@ def _table_sink(pipeline: Pipeline) -> tuple[str, dict[str, str]]:
         options["keys"] = ",".join(sink.keys)
         if sink.order_by:
             options["orderBy"] = sink.order_by
-    return "penstock_lake", {**options, **sink.options}
+    return {**options, **sink.options}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from penstock.spark.errors import SparkConnectorError
+from penstock.spark.pipeline.figures import Figures, Metrics
 
 
 def state_directory() -> Path:
@@ -67,3 +71,48 @@ def _alive(values: dict[str, Any]) -> bool:
     except OSError:
         return False
     return bool(started_at(values["pid"]) == values.get("started", ""))
+
+
+class Running:
+    """One run of a pipeline of any kind: what it did so far, in its state file and its metrics.
+
+    with Running("orders") as running:      # starting, then finished, stopped or failed
+        running.add(figures)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        show: Callable[[Figures], None] = lambda figures: None,
+        stop: threading.Event | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.stop = stop or threading.Event()
+        self.rows = 0
+        self._state = RunState(name)
+        self._show = show
+        self._metrics = metrics
+        self._figures: dict[str, Any] = {}
+        self._own = {"pid": os.getpid(), "started": started_at(os.getpid()), "since": time.time()}
+
+    def __enter__(self) -> Self:
+        self._state.write(state="starting", **self._own)
+        return self
+
+    def add(self, figures: Figures) -> None:
+        self.rows += figures.rows
+        self._figures = figures.as_dict()
+        self._show(figures)
+        if self._metrics is not None:
+            self._metrics.add(figures)
+        self._write("stopping" if self.stop.is_set() else "running")
+
+    def stopping(self) -> None:
+        self._write("stopping")
+
+    def _write(self, state: str, **more: Any) -> None:
+        self._state.write(state=state, rows=self.rows, figures=self._figures, **more, **self._own)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        ending = "stopped" if self.stop.is_set() else "finished"
+        self._write("failed" if kind is not None else ending, ended=time.time())

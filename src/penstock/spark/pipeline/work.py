@@ -1,0 +1,102 @@
+"""What every kind of pipeline runs in: a Spark session, a state file, a way to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.errors import SparkConnectorError
+from penstock.spark.pipeline.figures import Figures, Metrics
+from penstock.spark.pipeline.state import Running, state_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def spark_for(definition: Any, master: str | None = None) -> SparkSession:
+    """A session with the pipeline's own settings; what the JVM says goes into a file."""
+    from penstock.spark.launch import session
+
+    with spark_log(state_directory() / f"{definition.name}.log"):
+        return session(definition.name, master, dict(definition.settings))
+
+
+@contextmanager
+def spark_log(path: Path) -> Iterator[None]:
+    """A JVM that is started meanwhile writes its own log there, not over what people look at."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with path.open("ab") as out:
+        os.dup2(out.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def first_cause(text: str) -> str:
+    """The sentence in the middle of Spark's long error that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("penstock.spark.")]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    told = [line for line in lines if not line.startswith(("An error occurred while", "at "))]
+    return (told or lines or ["Spark failed"])[0].lstrip(": ")[:500]
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What Spark raises, as a sentence of ours; its own error stays behind it."""
+    try:
+        yield
+    except Exception as failure:
+        if not type(failure).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise SparkConnectorError(first_cause(str(failure))) from failure
+
+
+@contextmanager
+def working(
+    definition: Any,
+    *,
+    master: str | None = None,
+    show: Callable[[Figures], None] = lambda figures: None,
+    spark: SparkSession | None = None,
+    stop: threading.Event | None = None,
+    metrics: Metrics | None = None,
+) -> Iterator[tuple[Running, SparkSession]]:
+    """Spark (a session of its own unless one is given) and the run's record.
+
+    `show` is called with the figures of each batch; setting `stop` ends after the batch.
+    """
+    with Running(definition.name, show, stop, metrics) as running, explained():
+        session = spark or spark_for(definition, master)
+        try:
+            if hasattr(session, "_jsparkSession"):
+                # Spark finds a sink by the session of the thread, which another thread lacks.
+                session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+            yield running, session
+        finally:
+            if spark is None:
+                session.stop()
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Ctrl-C and SIGTERM ask for a stop after the batch; a second one ends at once."""
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
