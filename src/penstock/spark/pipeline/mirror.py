@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, local, seconds_of
 from penstock.spark.pipeline.figures import figures_of
-from penstock.spark.pipeline.run import raise_failure, stop_after_batch
+from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
 from penstock.spark.pipeline.work import working
 
@@ -101,6 +101,7 @@ def run(said: Mirror, **how: Any) -> Mirrored:
     left: dict[str, str] = {}
     topics: list[str] = []
     with working(said, **how) as (running, spark):
+        running.begun()
         while True:
             topics = twins.match_topics()
             if topics:

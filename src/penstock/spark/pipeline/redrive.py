@@ -17,7 +17,7 @@ from penstock.spark.pipeline import letters
 from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
-from penstock.spark.pipeline.run import raise_failure, stop_after_batch
+from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
 from penstock.spark.pipeline.work import spark_for, working
 

@@ -99,6 +99,10 @@ class Running:
         self._state.write(state="starting", **self._own)
         return self
 
+    def begun(self) -> None:
+        """Everything is started, although there may be nothing to do yet."""
+        self._write("running")
+
     def add(self, figures: Figures) -> None:
         self.rows += figures.rows
         self._figures = figures.as_dict()

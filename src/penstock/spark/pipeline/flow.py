@@ -1,6 +1,6 @@
 """Running a pipeline: start its queries, show progress, stop after the batch that is running.
 
-    from penstock.spark.pipeline.run import run
+    from penstock.spark.pipeline import load, run
     run(load(Path("orders.toml")))
 
 Figures of each batch go to a callback and to the state file. The first query that fails stops the
@@ -53,6 +53,7 @@ def run(pipeline: Pipeline, **how: Any) -> int:
             _create_topics(pipeline)
             starters = _starters(spark, pipeline)
             queries = [start() for start in starters]
+            running.begun()
             _watch(pipeline, queries, starters, running)
         finally:
             for query in queries:
