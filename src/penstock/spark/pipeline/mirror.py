@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, loc
 from penstock.spark.pipeline.figures import figures_of
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import working
+from penstock.spark.pipeline.work import patiently, working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +107,7 @@ def run(said: Mirror, **how: Any) -> Mirrored:
             topics = twins.match_topics()
             if topics:
                 syncs.begin(twins, topics)
-                _copy(spark, said, topics, running)
+                patiently(partial(_copy, spark, said, topics, running))
                 syncs.add(reached(Path(said.checkpoint)), twins)
                 if said.groups:
                     done, left = translate_groups(twins, syncs, said.groups)
