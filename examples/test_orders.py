@@ -18,7 +18,7 @@ def place_order(bootstrap: str, order: dict[str, object]) -> None:
     """What is to be tested: it knows Kafka, and nothing of Penstock."""
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("orders", json.dumps(order), key=str(order["user"]))
-    producer.flush(10)
+    producer.flush()
 
 
 def test_an_order_is_published(penstock_broker: BrokerForTests) -> None:

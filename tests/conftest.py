@@ -21,6 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.broker import BrokerProcess, ForeignBroker
 from support.naming import unique
 
+# Installed, Penstock brings its fixtures along; these tests run from a checkout, too.
+pytest_plugins = ["penstock.testing.plugin"]
+
 # A shell that runs the tests in the background lets them ignore Ctrl-C, and what they start would
 # inherit that: tests that interrupt a command would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -15,7 +15,9 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 import venv
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,16 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```$", README, flags=re.M | re.S)
 INLINE = re.findall(r"`(penstock [^`]*)`", README)
 RUN, BY_HAND = (text for language, text in BLOCKS if language == "bash")
-KAFKA_EXAMPLE, AMQP_EXAMPLE = (text for language, text in BLOCKS if language == "python")
+KAFKA_EXAMPLE, AMQP_EXAMPLE, *LIBRARY = (text for language, text in BLOCKS if language == "python")
+SAYS = {
+    "@mq.worker": ["mail to anna@example.org"],
+    "mq.subscribe": ["9 clicks", "[1, 4, 7]"],
+    "def test_": ["1 passed"],
+    "@mq.reply": ["4 euros"],
+    "Outbox": ["1 published"],
+}  # what an example of the library prints, by a word that is in it
+
+PLUGIN = "penstock.testing.plugin"
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("readme")]
 
@@ -147,3 +158,45 @@ def test_every_command_in_the_text_works(
         code = broker.wait(30)
         broker.stdout.close()
     assert code == 0
+
+
+def test_there_are_five_examples_of_the_library_of_about_ten_lines() -> None:
+    assert len(LIBRARY) == len(SAYS) == 5
+    assert all(len(text.strip().splitlines()) <= 13 for text in LIBRARY)
+
+
+@pytest.mark.parametrize("word", SAYS)
+def test_an_example_of_the_library_works_as_written(word: str, tmp_path: Path) -> None:
+    (text,) = (
+        text for text in LIBRARY if word in text and ("def test_" in text) == (word == "def test_")
+    )
+    (tmp_path / "test_example.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "test_example.py"]
+    if word == "def test_":
+        known = any(e.value == PLUGIN for e in entry_points(group="pytest11"))
+        command[1:] = ["-m", "pytest", "-q", *([] if known else ["-p", PLUGIN]), "test_example.py"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    example = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**env, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    watchdog = threading.Timer(120, example.kill)
+    watchdog.start()
+    said = ""
+    try:
+        assert example.stdout is not None
+        for line in example.stdout:
+            said += line
+            if "mq.run()" in text and SAYS[word][-1] in said:
+                example.send_signal(signal.SIGTERM)
+        code = example.wait(60)
+    finally:
+        watchdog.cancel()
+        example.kill()
+        example.stdout.close()
+    assert code == 0, said
+    assert [words for words in SAYS[word] if words not in said] == [], said

@@ -223,24 +223,28 @@ class Broker:
             self.amqp = AmqpServer(self.messaging, config, cluster.cluster_id)
             self.addresses["amqp"] = await self.amqp.open(config.amqp.host, config.amqp.port)
         if config.http is not None:
-            view = BrokerView(
-                cluster=cluster,
-                topics=self.services.topics,
-                partitions=self.services.partitions,
-                groups=self.services.groups,
-                messaging=self.messaging,
-                kafka=self.kafka,
-                amqp=self.amqp,
-                config=lambda: self.services.config,
-                addresses=self.addresses,
-                api_name=api_name,
-                flush_histogram=self.flush_times,
-                loop_delay=self.loop_delays,
-                disk_free_bytes=lambda: None if config.memory else self.disk.free_bytes(),
-                is_ready=lambda: self.is_ready,
-            )
-            self.http = HttpServer(lambda: http_application(view))
-            self.addresses["http"] = await self.http.open(config.http.host, config.http.port)
+            await self.open_http(config.http)
+
+    async def open_http(self, address: Address) -> None:
+        """Open the HTTP door, which a broker may do without until somebody asks for it."""
+        view = BrokerView(
+            cluster=self.services.cluster,
+            topics=self.services.topics,
+            partitions=self.services.partitions,
+            groups=self.services.groups,
+            messaging=self.messaging,
+            kafka=self.kafka,
+            amqp=self.amqp,
+            config=lambda: self.services.config,
+            addresses=self.addresses,
+            api_name=api_name,
+            flush_histogram=self.flush_times,
+            loop_delay=self.loop_delays,
+            disk_free_bytes=lambda: None if self.config.memory else self.disk.free_bytes(),
+            is_ready=lambda: self.is_ready,
+        )
+        self.http = HttpServer(lambda: http_application(view))
+        self.addresses["http"] = await self.http.open(address.host, address.port)
 
     def _start_upkeep(self) -> None:
         config, services = self.config, self.services

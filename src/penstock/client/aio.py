@@ -189,7 +189,12 @@ class AsyncClient(AsyncQueueCalls):
             client_id=self._client._client_id,
         )
         return AsyncSubscription(
-            self._home, options, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            self._home,
+            options,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            watch=self._sender.watch,
         )
 
     async def read(

@@ -16,6 +16,7 @@ from penstock.client.queue_home import QueueConsumer, QueueOptions, QueueStats, 
 from penstock.client.queue_message import AsyncQueueMessage
 from penstock.client.queue_port import QueuePort, binding_arguments
 from penstock.client.serializer import Serializer
+from penstock.client.watch import Working
 from penstock.client.wishes import PublishWishes
 
 _WAIT_SECONDS = 0.5
@@ -219,6 +220,8 @@ class AsyncConsumption(AsyncIterator[AsyncQueueMessage]):
         self._current: AsyncQueueMessage | None = None
         self._taking: asyncio.Future[Any] | None = None
         self._is_closed = False
+        self.watch = queue._port.sender.watch  # None for those who tell of their work themselves
+        self._working: Working | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncConsumption of {self._queue.name}>"
@@ -249,6 +252,7 @@ class AsyncConsumption(AsyncIterator[AsyncQueueMessage]):
     async def get(self, timeout: float | None = None) -> AsyncQueueMessage | None:
         """The next message; None when none came within `timeout` seconds, or it is closed."""
         consumer = await self._open()
+        self._worked(None)
         await self._acknowledge()
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -262,7 +266,14 @@ class AsyncConsumption(AsyncIterator[AsyncQueueMessage]):
         if not self._ready:
             return None
         self._current = self._ready.popleft()
+        if self.watch is not None:
+            self._working = self.watch.working(self._current)
         return self._current
+
+    def _worked(self, failure: BaseException | None) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            working.end(failure)
 
     async def _take(self, consumer: QueueConsumer, wait: float) -> None:
         if self._taking is None:  # it goes on when whoever waits is cancelled
@@ -311,6 +322,7 @@ class AsyncConsumption(AsyncIterator[AsyncQueueMessage]):
         failure: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._worked(failure)
         await self._close(finished=failure is None)
 
 

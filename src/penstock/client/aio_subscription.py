@@ -25,6 +25,7 @@ from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockEr
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Polled, Rebalanced, Start
 from penstock.client.message import Message
 from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
+from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
 T = TypeVar("T")
@@ -47,8 +48,11 @@ class AsyncSubscription(AsyncIterator[Message]):
         on_assigned: AsyncListener | None = None,
         on_revoked: AsyncListener | None = None,
         on_lost: AsyncListener | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._home = home
+        self._watch = watch
+        self._working: Working | None = None
         self._options = options
         self._listeners = {
             Change.ASSIGNED: on_assigned,
@@ -94,6 +98,7 @@ class AsyncSubscription(AsyncIterator[Message]):
 
         Asking for the next one says that the one before is done with.
         """
+        self._worked(None)
         pursuit = await self._pursuit()
         pursuit.progress.finish()
         await self._commit_due(pursuit)
@@ -104,13 +109,21 @@ class AsyncSubscription(AsyncIterator[Message]):
             if not await self._poll(pursuit, left) and left is not None and left <= 0:
                 break
             message = pursuit.next()
+        if self._watch is not None and message is not None:
+            self._working = self._watch.working(message, self.group)
         return message
+
+    def _worked(self, failure: BaseException | None) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            working.end(failure)
 
     async def batch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
         """At least one message, if any comes within `timeout`, and up to `max_messages`."""
         if max_messages < 1:
             raise InvalidArgument(f"max_messages is 1 or more, not {max_messages}")
         first = await self.get(timeout)
+        self._worked(None)  # whoever takes many at once handles them in a way of their own
         found = [] if first is None else [first]
         while found and len(found) < max_messages:
             assert self._opened is not None
@@ -304,6 +317,7 @@ class AsyncSubscription(AsyncIterator[Message]):
 
     async def close(self) -> None:
         """Leave the group. With automatic commits, what was handed out counts as done."""
+        self._worked(None)
         await self._close(with_current=True)
 
     async def _close(self, *, with_current: bool) -> None:
@@ -334,4 +348,5 @@ class AsyncSubscription(AsyncIterator[Message]):
         traceback: TracebackType | None,
     ) -> None:
         """Close it. After an exception, the message being worked on does not count as done."""
+        self._worked(failure)
         await self._close(with_current=failure is None)

@@ -110,8 +110,11 @@ class AsyncTransaction:
             for message in messages
         ]
         found: dict[int, Receipt | PenstockError] = {}
+        watch = self._sender.watch
         for index, outgoing in enumerate(outgoings):
             _note(outgoing, index, found)
+            if watch is not None:
+                outgoing.settle = watch.begin(topic, outgoing, outgoing.settle)
         await self._home.arun(core.write(outgoings))
         receipts: list[Receipt] = []
         for index in range(len(outgoings)):

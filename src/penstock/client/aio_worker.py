@@ -11,6 +11,7 @@ from typing import Any
 from penstock.client.aio_queue import AsyncQueue
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.queue_message import AsyncQueueMessage
+from penstock.client.watch import Watch
 from penstock.client.worker import Retry
 
 log = logging.getLogger("penstock")
@@ -41,6 +42,7 @@ class AsyncWorker:
         self._room = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._watch: Watch | None = None
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(_tell)
 
@@ -53,6 +55,7 @@ class AsyncWorker:
     async def _run(self) -> None:
         queue = await self._open_queue()
         async with queue.consume(prefetch=self._prefetch) as messages:
+            self._watch, messages.watch = messages.watch, None
             while not self._stopping.is_set():
                 await self._room.acquire()
                 message = None
@@ -76,8 +79,10 @@ class AsyncWorker:
                 await asyncio.wait(self._running)
 
     async def _handle(self, message: AsyncQueueMessage) -> None:
+        told = contextlib.nullcontext() if self._watch is None else self._watch.processing(message)
         try:
-            await self.handler(message)
+            with told:
+                await self.handler(message)
         except Exception as error:
             self.failed += 1
             await self._give_up(message, error)

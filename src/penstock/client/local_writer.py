@@ -22,6 +22,7 @@ from penstock.client.message import Receipt
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner, checked
 from penstock.client.receipts import WrittenBatch
+from penstock.client.sender import settle_all
 from penstock.errors import BrokerError, InvalidRecord, InvalidTopicName
 from penstock.model.topic import Topic, is_internal
 from penstock.runtime.clock import Clock
@@ -187,11 +188,19 @@ class LocalWriter:
             return
         topic, partition = replica.topic, replica.partition
         for base_offset, part in written:
-            for delta, outgoing in enumerate(part):
-                at_ms = outgoing.timestamp_ms if outgoing.timestamp_ms >= 0 else now_ms
-                outgoing.settle(
-                    Receipt(topic, partition, base_offset + delta, at_ms, outgoing.message_id), None
-                )
+            settle_all(
+                part,
+                [
+                    Receipt(
+                        topic,
+                        partition,
+                        offset,
+                        outgoing.timestamp_ms if outgoing.timestamp_ms >= 0 else now_ms,
+                        outgoing.message_id,
+                    )
+                    for offset, outgoing in enumerate(part, base_offset)
+                ],
+            )
 
     def _refuse(self, group: Sequence[Outgoing], failure: BrokerError) -> None:
         refusal = of_broker_error(failure)

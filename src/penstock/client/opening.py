@@ -11,8 +11,12 @@ from penstock.client.partitioner import Partitioner, PartitionFunction, find_par
 from penstock.client.sender import PublishOptions
 from penstock.client.serializer import Serializer
 from penstock.client.sync import Client
+from penstock.client.watch import watch_of
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
     from penstock.client.local import LocalHome
 
 C = TypeVar("C", bound=Client)
@@ -51,6 +55,8 @@ def open(
     max_pending_messages: int = 100_000,
     max_pending_bytes: int = 64 * 1024 * 1024,
     deduplication_window: float = 120.0,
+    tracing: bool | TracerProvider | None = None,
+    metrics: bool | CollectorRegistry = False,
     client_id: str = "penstock",
     **options: Any,
 ) -> LocalClient:
@@ -58,6 +64,9 @@ def open(
 
     `kafka="127.0.0.1:0"`, `amqp=...` and `http=...` open doors for others. Every option of the
     broker can be given by name, with underscores: `num_partitions=1`, `durability="os"`.
+
+    `tracing` makes OpenTelemetry's spans (by default where its SDK is loaded; True, or a provider
+    of yours), `metrics` counts for Prometheus (True, or a registry of yours).
 
     >>> import penstock
     >>> with penstock.open(None, num_partitions=1) as mq:
@@ -70,7 +79,12 @@ def open(
         broker_config(path, kafka, http, options, amqp=amqp), find_partitioner(partitioner)
     )
     publishing = PublishOptions(
-        serializer, backpressure, max_pending_messages, max_pending_bytes, deduplication_window
+        serializer,
+        backpressure,
+        max_pending_messages,
+        max_pending_bytes,
+        deduplication_window,
+        watch_of(tracing, metrics, client_id),
     )
     return _client(LocalClient, home, publishing, client_id)
 
@@ -100,6 +114,8 @@ def connect(  # tidy: long, because it is the list of what a connection can be
     max_pending_messages: int = 100_000,
     max_pending_bytes: int = 64 * 1024 * 1024,
     deduplication_window: float = 120.0,
+    tracing: bool | TracerProvider | None = None,
+    metrics: bool | CollectorRegistry = False,
     client_id: str = "penstock",
 ) -> Client:
     """Connect to a broker: Penstock, Apache Kafka or another that speaks Kafka's protocol.
@@ -149,7 +165,12 @@ def connect(  # tidy: long, because it is the list of what a connection can be
         find_partitioner(partitioner),
     )
     publishing = PublishOptions(
-        serializer, backpressure, max_pending_messages, max_pending_bytes, deduplication_window
+        serializer,
+        backpressure,
+        max_pending_messages,
+        max_pending_bytes,
+        deduplication_window,
+        watch_of(tracing, metrics, client_id),
     )
     return _client(Client, home, publishing, client_id)
 

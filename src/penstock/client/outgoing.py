@@ -175,7 +175,7 @@ class RecentIds:
     """Message ids of the last moments, and the receipts of those that have arrived.
 
     What is remembered is this client's: two clients, or one before and after a restart, do not know
-    of each other's. A consumer that must be sure uses `penstock.idempotent`.
+    of each other's. A consumer that must be sure uses `penstock.sql.Inbox`.
     """
 
     def __init__(self, window_s: float, most: int = 100_000) -> None:

@@ -15,6 +15,7 @@ from penstock.client.queue_home import QueueConsumer, QueueOptions, QueueStats, 
 from penstock.client.queue_message import QueueMessage
 from penstock.client.queue_port import QueuePort, binding_arguments
 from penstock.client.serializer import Serializer
+from penstock.client.watch import Working
 from penstock.client.wishes import PublishWishes
 
 _WAIT_SECONDS = 0.5  # the longest wait in one piece
@@ -212,6 +213,8 @@ class Consumption(Iterator[QueueMessage]):
         self._ready: deque[QueueMessage] = deque()
         self._current: QueueMessage | None = None
         self._is_closed = False
+        self.watch = queue._port.sender.watch  # None for those who tell of their work themselves
+        self._working: Working | None = None
 
     def __repr__(self) -> str:
         return f"<Consumption of {self._queue.name}>"
@@ -230,6 +233,7 @@ class Consumption(Iterator[QueueMessage]):
         """The next message; None when none came within `timeout` seconds, or it is closed."""
         if self._is_closed:
             raise Closed("the consumer is closed")
+        self._worked(None)
         self._acknowledge()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready and not self._is_closed:
@@ -241,7 +245,14 @@ class Consumption(Iterator[QueueMessage]):
         if not self._ready:
             return None
         self._current = self._ready.popleft()
+        if self.watch is not None:
+            self._working = self.watch.working(self._current)
         return self._current
+
+    def _worked(self, failure: BaseException | None) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            working.end(failure)
 
     def _take(self, wait: float) -> None:
         queue = self._queue
@@ -280,6 +291,7 @@ class Consumption(Iterator[QueueMessage]):
         failure: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._worked(failure)
         self._close(finished=failure is None)
 
     def __del__(self) -> None:

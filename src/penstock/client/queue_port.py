@@ -87,6 +87,8 @@ class QueuePort:
     ) -> None:
         """Send it; room for it was taken."""
         size = outgoing.size
+        if self.sender.watch is not None:
+            settle = self.sender.watch.begin(exchange or routing_key, outgoing, settle)
         properties = write_amqp(outgoing, delay_ms=delay_ms)
         message_id = outgoing.message_id
 

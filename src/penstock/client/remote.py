@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +46,7 @@ class RemoteHome:
 
     def __init__(self, settings: RemoteSettings, partitioner: Partitioner) -> None:
         self.partitioner = partitioner
+        self.clock: Callable[[], int] = _now_ms  # tests move it
         self._settings = settings
         settings.common()  # raises for what cannot be right, before anything is connected
         self.features: Features = ask_features(
@@ -79,7 +80,7 @@ class RemoteHome:
             self._writer.check_may_wait()
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self.clock()
 
     @property
     def is_closed(self) -> bool:
@@ -246,6 +247,10 @@ class RemoteHome:
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""
         threading.Thread(target=self.close, name="penstock-close", daemon=True).start()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _through(work: Coroutine[Any, Any, T]) -> T:

@@ -29,7 +29,8 @@ class Room:
         self.bytes = 0
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # the condition's own, without its detour
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._tell: list[Callable[[], None]] = []
 
@@ -38,7 +39,7 @@ class Room:
 
     def try_take(self, size: int, count: int = 1) -> bool:
         """Take room for messages of `size` bytes, if there is any."""
-        with self._changed:
+        with self._lock:
             return self._try_take(size, count)
 
     def _try_take(self, size: int, count: int) -> bool:
@@ -52,7 +53,7 @@ class Room:
 
     def take(self, size: int, count: int = 1, timeout: float | None = None) -> bool:
         """Take room as the policy says: wait for it, raise, or return False."""
-        with self._changed:
+        with self._lock:
             if self._try_take(size, count):
                 return True
             if self.policy == "drop":
@@ -75,7 +76,7 @@ class Room:
 
     def give_back(self, size: int, count: int = 1) -> None:
         """Messages have arrived, or will not."""
-        with self._changed:
+        with self._lock:
             self.messages -= count
             self.bytes -= size
             if self._waiting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,8 +21,10 @@ from penstock.client.outgoing import (
     Wishes,
     prepare,
 )
+from penstock.client.properties import RawHeaders
 from penstock.client.room import Room
 from penstock.client.serializer import Serializer, find_serializer, payload_bytes
+from penstock.client.watch import Watch
 
 log = logging.getLogger("penstock")
 
@@ -40,6 +42,7 @@ class PublishOptions(NamedTuple):
     max_pending_messages: int = 100_000
     max_pending_bytes: int = 64 * 1024 * 1024
     deduplication_window: float = 120.0
+    watch: Watch | None = None
 
 
 class Rows(NamedTuple):
@@ -59,6 +62,44 @@ class _Flight:
         self.waiting: list[Settle] = []
 
 
+class Landing:
+    """What settles a message for which room was taken. It does not hold the message itself, or
+    each would be a cycle for the garbage collector to find."""
+
+    __slots__ = ("message_id", "sender", "settle", "size", "topic")
+
+    def __init__(self, sender: Sender, outgoing: Outgoing, size: int, settle: Settle) -> None:
+        self.sender = sender
+        self.topic = outgoing.topic
+        self.message_id = outgoing.message_id
+        self.size = size
+        self.settle = settle
+
+    def __call__(self, receipt: Receipt | None, failure: PenstockError | None) -> None:
+        self.sender.room.give_back(self.size)
+        if self.message_id is not None:
+            self.sender.landed(self.topic, self.message_id, receipt, failure)
+        self.settle(receipt, failure)
+
+
+def settle_all(messages: Sequence[Outgoing], receipts: Iterable[Receipt]) -> None:
+    """Settle messages that are safe, and give all their room back at once."""
+    taken: dict[Room, tuple[int, int]] = {}
+    settled: list[tuple[Settle, Receipt]] = []
+    for outgoing, receipt in zip(messages, receipts, strict=True):
+        settle = outgoing.settle
+        if type(settle) is Landing and settle.message_id is None:
+            room = settle.sender.room
+            size, count = taken.get(room, (0, 0))
+            taken[room] = (size + settle.size, count + 1)
+            settle = settle.settle
+        settled.append((settle, receipt))
+    for room, (size, count) in taken.items():
+        room.give_back(size, count)
+    for settle, receipt in settled:
+        settle(receipt, None)
+
+
 class Sender:
     """One per client; used from any thread."""
 
@@ -67,6 +108,9 @@ class Sender:
         self.room = Room(
             options.max_pending_messages, options.max_pending_bytes, options.backpressure
         )
+        self.watch = options.watch
+        if self.watch is not None and self.watch.meter is not None:
+            self.watch.meter.watch(self.room)
         self._serializer = find_serializer(options.serializer)
         self._recent = RecentIds(options.deduplication_window)
         self._lock = threading.Lock()
@@ -79,7 +123,10 @@ class Sender:
         self, topic: str, payload: Any, wishes: Wishes, serializer: Serializer | str | None = None
     ) -> Outgoing:
         """A message as it will be sent."""
-        return prepare(topic, payload, self.serializer(serializer), wishes, self.home.now_ms())
+        serialize = self._serializer if serializer is None else find_serializer(serializer)
+        if wishes is NO_WISHES:
+            return prepare(topic, payload, serialize, wishes, 0)
+        return prepare(topic, payload, serialize, wishes, self.home.now_ms())
 
     # --- ids that were used a moment ago ----------------------------------------------------------
 
@@ -102,22 +149,21 @@ class Sender:
 
     def forget(self, outgoing: Outgoing) -> None:
         """It will not be sent: its id is free again."""
-        self._landed(outgoing, None, None)
+        if outgoing.message_id is not None:
+            self.landed(outgoing.topic, outgoing.message_id, None, None)
 
-    def _landed(
-        self, outgoing: Outgoing, receipt: Receipt | None, failure: PenstockError | None
+    def landed(
+        self, topic: str, message_id: str, receipt: Receipt | None, failure: PenstockError | None
     ) -> None:
-        message_id = outgoing.message_id
-        if message_id is None:
-            return
+        """What became of a message with an id."""
         with self._lock:
-            flight = self._recent.find(outgoing.topic, message_id)
+            flight = self._recent.find(topic, message_id)
             if flight is None:
                 return
             waiting, flight.waiting = flight.waiting, []
             flight.receipt = receipt
             if receipt is None:
-                self._recent.forget(outgoing.topic, message_id)
+                self._recent.forget(topic, message_id)
         for settle in waiting:
             settle(None if receipt is None else receipt.as_duplicate(), failure)
 
@@ -125,13 +171,9 @@ class Sender:
 
     def launch(self, outgoing: Outgoing, size: int, settle: Settle) -> None:
         """Send a message for which room was taken."""
-
-        def landed(receipt: Receipt | None, failure: PenstockError | None) -> None:
-            self.room.give_back(size)
-            self._landed(outgoing, receipt, failure)
-            settle(receipt, failure)
-
-        outgoing.settle = landed
+        if self.watch is not None:
+            settle = self.watch.begin(outgoing.topic, outgoing, settle)
+        outgoing.settle = Landing(self, outgoing, size, settle)
         try:
             self.home.enqueue(outgoing)
         except BaseException:
@@ -145,18 +187,22 @@ class Sender:
         wishes: Wishes,
         serializer: Serializer | str | None,
         key_of: Callable[[Any], str | bytes | None] | None,
+        headers: RawHeaders = (),
     ) -> Iterator[Rows]:
-        """Many messages as rows, some at a time."""
+        """Many messages as rows, some at a time; each gets `headers` beside its own."""
         serialize = self.serializer(serializer)
         model = prepare("", b"", None, wishes, self.home.now_ms())
+        model.headers = [*model.headers, *headers]
         is_plain = wishes is NO_WISHES and serialize is None and key_of is None
         iterator = iter(messages)
         while items := list(islice(iterator, ROWS_AT_ONCE)):
             if is_plain and all(type(item) is bytes for item in items):
-                rows: list[Row] = [(None, item, (), -1, NO_PARTITION) for item in items]
+                rows: list[Row] = [(None, item, headers, -1, NO_PARTITION) for item in items]
                 size = sum(map(len, items))
             else:
-                rows = [self._row(item, model, wishes, serialize, key_of) for item in items]
+                rows = [
+                    self._row(item, model, wishes, serialize, key_of, headers) for item in items
+                ]
                 size = sum(len(row[1] or b"") + len(row[0] or b"") for row in rows)
             yield Rows(rows, size + _ROW_OVERHEAD_BYTES * len(rows))
 
@@ -167,10 +213,12 @@ class Sender:
         wishes: Wishes,
         serialize: Serializer | None,
         key_of: Callable[[Any], str | bytes | None] | None,
+        headers: RawHeaders,
     ) -> Row:
         if isinstance(item, Message):
             out = prepare("", item, None, wishes, 0)
-            return (out.key, out.value, out.headers, out.timestamp_ms, out.partition)
+            own = [*out.headers, *headers] if headers else out.headers
+            return (out.key, out.value, own, out.timestamp_ms, out.partition)
         key = model.key if key_of is None else key_bytes(key_of(item))
         value = payload_bytes(item, serialize)
         return (key, value, model.headers, model.timestamp_ms, model.partition)

@@ -13,6 +13,7 @@ from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockEr
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Rebalanced, Start
 from penstock.client.message import Message
 from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
+from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
 Listener = Callable[["Subscription", list[TopicPartition]], None]
@@ -42,8 +43,11 @@ class Subscription(Iterator[Message]):
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._home = home
+        self._watch = watch
+        self._working: Working | None = None
         self._listeners = {
             Change.ASSIGNED: on_assigned,
             Change.REVOKED: on_revoked,
@@ -82,9 +86,14 @@ class Subscription(Iterator[Message]):
         if pursuit.is_closed:
             raise Closed("the subscription is closed")
         self._finish()
-        message = pursuit.next()
-        if message is not None:
-            return message
+        message = pursuit.next() or self._wait(timeout)
+        if self._watch is not None and message is not None:
+            self._working = self._watch.working(message, self.group)
+        return message
+
+    def _wait(self, timeout: float | None) -> Message | None:
+        pursuit = self._pursuit
+        message: Message | None = None
         deadline = None if timeout is None else time.monotonic() + timeout
         while message is None and not pursuit.is_closed:
             left = None if deadline is None else deadline - time.monotonic()
@@ -101,6 +110,7 @@ class Subscription(Iterator[Message]):
         if max_messages < 1:
             raise InvalidArgument(f"max_messages is 1 or more, not {max_messages}")
         first = self.get(timeout)
+        self._worked(None)  # whoever takes many at once handles them in a way of their own
         found = [] if first is None else [first]
         while found and len(found) < max_messages:
             message = self._pursuit.next()
@@ -116,10 +126,16 @@ class Subscription(Iterator[Message]):
 
     def _finish(self) -> None:
         """What was handed out before is done with."""
+        self._worked(None)
         self._reader = threading.get_ident()
         pursuit = self._pursuit
         pursuit.progress.finish()
         self._commit_due()
+
+    def _worked(self, failure: BaseException | None) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            working.end(failure)
 
     def _poll(self, left: float | None) -> bool:
         """One turn of waiting; False when nothing came."""
@@ -263,6 +279,8 @@ class Subscription(Iterator[Message]):
 
         From another thread than the reader's, what that one is working on does not.
         """
+        if threading.get_ident() == self._reader:
+            self._worked(None)
         self._close(with_current=threading.get_ident() == self._reader)
 
     def _close(self, *, with_current: bool) -> None:
@@ -288,4 +306,5 @@ class Subscription(Iterator[Message]):
         traceback: TracebackType | None,
     ) -> None:
         """Close it. After an exception, the message being worked on does not count as done."""
+        self._worked(failure)
         self._close(with_current=failure is None)

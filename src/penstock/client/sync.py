@@ -6,10 +6,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.admin import Admin
+from penstock.client.delivery import Delivery
 from penstock.client.errors import PenstockError, TimedOut
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Home, Start
@@ -92,20 +95,9 @@ class Client(QueueCalls):
         outgoing = sender.prepare(
             topic, payload, Wishes(**wishes) if wishes else NO_WISHES, serializer
         )
-        future: Future[Receipt] = Future()
-
-        def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            if failure is None and receipt is not None:
-                future.set_result(receipt)
-            else:
-                future.set_exception(failure)
-            if on_delivery is not None:
-                call_back(on_delivery, receipt, failure)
-
-        if sender.is_duplicate(outgoing, settle):
-            return future
+        delivery = Delivery(None if on_delivery is None else partial(call_back, on_delivery))
+        if sender.is_duplicate(outgoing, delivery):
+            return delivery
         size = outgoing.size
         try:
             has_room = sender.room.take(size, timeout=timeout)
@@ -113,11 +105,11 @@ class Client(QueueCalls):
             sender.forget(outgoing)
             raise
         if has_room:
-            sender.launch(outgoing, size, settle)
+            sender.launch(outgoing, size, delivery)
         else:
             sender.forget(outgoing)
-            settle(Receipt(topic, -1, -1, message_id=outgoing.message_id, dropped=True), None)
-        return future
+            delivery(Receipt(topic, -1, -1, message_id=outgoing.message_id, dropped=True), None)
+        return delivery
 
     def publish_many(
         self,
@@ -146,12 +138,14 @@ class Client(QueueCalls):
         self._home.check_may_wait()
         flights = _Flights()
         wanted = Wishes(**wishes) if wishes else NO_WISHES
-        base = 0
-        for rows, size in self._sender.rows(messages, wanted, serializer, key_of):
-            self._sender.room.take(size, len(rows))
-            flights.launch(self._sender, topic, rows, size, base)
-            base += len(rows)
-        return Receipts(flights.land())
+        sender, count = self._sender, [0]
+        told = nullcontext(()) if sender.watch is None else sender.watch.many(topic, count)
+        with told as headers:
+            for rows, size in sender.rows(messages, wanted, serializer, key_of, headers):
+                sender.room.take(size, len(rows))
+                flights.launch(sender, topic, rows, size, count[0])
+                count[0] += len(rows)
+            return Receipts(flights.land())
 
     def send_ordered(
         self,
@@ -194,8 +188,9 @@ class Client(QueueCalls):
 
         With a `group`, its members share the partitions and it remembers how far it is; without,
         the subscription reads everything by itself. `start` is where to begin when nothing is
-        remembered: "earliest", "latest" or a moment. `filter` is an expression (docs/library.md);
-        messages that are expired are left out, those that are not due yet come when they are.
+        remembered: "earliest", "latest" or a moment. `filter` is an expression
+        (docs/library/streams.md); messages that are expired are left out, those that are not due
+        yet come when they are.
         """
         options = check_options(
             topics,
@@ -213,7 +208,12 @@ class Client(QueueCalls):
             client_id=self._client_id,
         )
         return Subscription(
-            self._home, options, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            self._home,
+            options,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            watch=self._sender.watch,
         )
 
     def read(

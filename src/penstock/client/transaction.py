@@ -136,7 +136,8 @@ class Transaction:
                 self._failure = failure
                 future.set_exception(failure)
 
-        outgoing.settle = settle
+        watch = self._sender.watch
+        outgoing.settle = settle if watch is None else watch.begin(topic, outgoing, settle)
         self._waiting.append(outgoing)
         if len(self._waiting) >= _MOST_WAITING:
             self._flush()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,7 @@ class Worker:
         self._room = threading.Semaphore(concurrency)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix=f"worker-{queue.name}")
         self._messages = queue.consume(prefetch=prefetch or concurrency)
+        self._watch, self._messages.watch = self._messages.watch, None
         self._thread = threading.Thread(target=self._run, name=f"worker-{queue.name}", daemon=True)
         self._thread.start()
 
@@ -96,8 +98,10 @@ class Worker:
                 self._pool.submit(self._handle, message)
 
     def _handle(self, message: QueueMessage) -> None:
+        told = nullcontext() if self._watch is None else self._watch.processing(message)
         try:
-            self.handler(message)
+            with told:
+                self.handler(message)
         except Exception as error:
             self.failed += 1
             self._give_up(message, error)

@@ -12,8 +12,10 @@ from typing import Any, Self
 from penstock.client.local import LocalHome, broker_config
 from penstock.client.opening import LocalClient, connect
 from penstock.client.partitioner import Sticky
+from penstock.client.remote import RemoteHome
 from penstock.client.sender import PublishOptions
 from penstock.client.sync import Client
+from penstock.options.option import Address
 from penstock.runtime.clock import MovableClock
 from penstock.runtime.memory_disk import MemoryDisk
 from penstock.testing.faults import Faults
@@ -87,13 +89,32 @@ class BrokerForTests:
         return "{}:{}".format(*self._amqp.address)
 
     @property
+    def _http(self) -> str:
+        """Opened when it is first asked for: few tests need it, and it takes longest."""
+        with self._lock:
+            if self._home.addresses["http"] is None:
+                self._home.run(self._home.broker.open_http(Address("127.0.0.1", 0)))
+            return str(self._home.addresses["http"])
+
+    @property
+    def http_url(self) -> str:
+        """Where the JSON API, metrics and pages are."""
+        return f"http://{self._http}"
+
+    @property
     def amqp_url(self) -> str:
         """The same as a URL, with the user that is always there."""
         return f"amqp://guest:guest@{self.amqp}/"
 
     def connect(self, **options: Any) -> Client:
-        """A client over the network, as `penstock.connect`; closed with the broker."""
+        """A client over the network, as `penstock.connect`; closed with the broker.
+
+        `advance` moves its clock, too.
+        """
+        options = {"amqp": self.amqp, "http": self._http} | options
         client = connect(self.kafka, **options)
+        assert isinstance(client._home, RemoteHome)
+        client._home.clock = self._clock.now_ms
         with self._lock:
             self._connected.append(client)
         return client

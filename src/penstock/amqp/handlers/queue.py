@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pamqp import commands
 
+from penstock.amqp.admission import REPLY_TO_QUEUE
 from penstock.amqp.channel import Channel
 from penstock.amqp.names import cleaned, table
 from penstock.wire.amqp.methods import method_ids
@@ -17,6 +18,10 @@ _MOST = 0xFFFFFFFF  # what fits the counts of the answers
 
 async def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     name = cleaned(method.queue)
+    if name == REPLY_TO_QUEUE:  # nobody declares it, but some ask whether it is there
+        if not method.nowait:
+            channel.answer(commands.Queue.DeclareOk, name, 0, 1)
+        return
     if not name and method.passive:
         name = channel.queue_name("", method_ids(method))
     await channel.connection.publishing.settled()
