@@ -188,8 +188,9 @@ class Client(QueueCalls):
 
         With a `group`, its members share the partitions and it remembers how far it is; without,
         the subscription reads everything by itself. `start` is where to begin when nothing is
-        remembered: "earliest", "latest" or a moment. `filter` is an expression (docs/library/streams.md);
-        messages that are expired are left out, those that are not due yet come when they are.
+        remembered: "earliest", "latest" or a moment. `filter` is an expression
+        (docs/library/streams.md); messages that are expired are left out, those that are not due
+        yet come when they are.
         """
         options = check_options(
             topics,
