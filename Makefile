@@ -11,7 +11,7 @@ SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test unit spark crash lint format bench docs lock build clean
+.PHONY: help setup run serve test unit spark spark-crash spark-bench lint format bench docs lock build clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,14 +46,11 @@ unit: $(READY) ## Only the fast tests
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
 
-spark-crash: $(SPARK) ## Kill Spark's driver and the broker, a dozen times each
+spark-crash: $(SPARK) ## Kill Spark's driver and the broker, a dozen times each (half an hour)
 	PENSTOCK_TEST_KILLS=12 $(PYTEST) -q -rP tests/spark/test_crash.py tests/spark/test_lake_crash.py
 
 spark-bench: $(SPARK) ## Spark: rows a second beside its own connector, Nexmark; writes the report
-	$(BIN)/python -m benchmarks.spark
-
-crash: $(SPARK) ## Spark pipelines killed with kill -9, ten times each (a quarter of an hour)
-	PENSTOCK_TEST_KILLS=10 $(PYTEST) -q tests/spark/test_crash.py tests/spark/test_lake_crash.py --timeout 3600
+	$(BIN)/python -m benchmarks.spark --write
 
 lint: $(READY) ## Style, imports and types
 	$(BIN)/ruff check src tests benchmarks docs

@@ -23,7 +23,7 @@ def test_a_job_runs_on_a_master_and_two_workers_with_nothing_set(
     tmp_path: Path,
     monkeypatch: Any,
 ) -> None:
-    from penstock.spark.standalone import StandaloneCluster
+    from penstock.spark import StandaloneCluster
 
     for variable in FORGET:
         monkeypatch.delenv(variable, raising=False)

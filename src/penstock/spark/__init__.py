@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PenstockSource", "session"]
+__all__ = ["PenstockSource", "StandaloneCluster", "session"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from penstock.spark.source import PenstockSource
 
         return PenstockSource
+    if name == "StandaloneCluster":
+        from penstock.spark.standalone import StandaloneCluster
+
+        return StandaloneCluster
     if name == "session":
         from penstock.spark.launch import session
 
