@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.client.errors import Denied, InvalidArgument, Unavailable
+from penstock.client.errors import Denied, InvalidArgument, NotSupported, Unavailable
 
 API_VERSIONS = 18
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -41,9 +41,34 @@ class Features(NamedTuple):
         return SHARE_GROUP_HEARTBEAT in self.highest
 
     @property
-    def transactions(self) -> bool:
-        """Whether it has idempotent producers and transactions."""
+    def idempotence(self) -> bool:
+        """Whether it recognises a batch that was sent twice."""
         return INIT_PRODUCER_ID in self.highest
+
+    def require(self, call: str) -> None:
+        """Raise for a call that the server does not know, by the name of the call.
+
+        >>> Features({22: 5, 24: 5, 26: 5}).require("transaction")
+        """
+        missing = [name for key, name in _NEEDED[call] if key not in self.highest]
+        if missing:
+            raise NotSupported(
+                f"this server cannot do {call}(): it does not know {', '.join(missing)}; "
+                "Penstock and Apache Kafka since 2.0 do"
+            )
+
+
+_NEEDED: dict[str, list[tuple[int, str]]] = {
+    "transaction": [
+        (INIT_PRODUCER_ID, "InitProducerId"),
+        (24, "AddPartitionsToTxn"),
+        (26, "EndTxn"),
+    ],
+    "delete_records": [(21, "DeleteRecords")],
+    "add_partitions": [(37, "CreatePartitions")],
+    "alter_topic": [(44, "IncrementalAlterConfigs")],
+    "delete_group": [(42, "DeleteGroups")],
+}
 
 
 def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:

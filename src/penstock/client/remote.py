@@ -104,7 +104,7 @@ class RemoteHome:
         from confluent_kafka import Producer
 
         with kafka_errors("connecting"):
-            producer = Producer(self._settings.producer())
+            producer = Producer(self._settings.producer(idempotent=self.features.idempotence))
         return RemoteWriter(
             producer, self.partitioner, lambda topic: self.admin.partition_count(topic)
         )
@@ -124,7 +124,8 @@ class RemoteHome:
 
     async def stream(self, options: StreamOptions) -> RemoteStream:
         self._check()
-        stream = RemoteStream(options, self._settings, self.features.new_groups, self._find_offsets)
+        new_groups = self.features.new_groups and self._settings.new_groups
+        stream = RemoteStream(options, self._settings, new_groups, self._find_offsets)
         with self._lock:
             self._streams = [each for each in self._streams if not each.is_closed]
             self._streams.append(stream)
@@ -160,6 +161,7 @@ class RemoteHome:
 
     async def begin(self, transactional_id: str, timeout: float) -> RemoteTransaction:
         self._check()
+        self.features.require("transaction")
         return self._transactions.begin(transactional_id, timeout)
 
     # --- administration ---------------------------------------------------------------------------
@@ -192,9 +194,11 @@ class RemoteHome:
         self.admin.delete_topic(name)
 
     async def add_partitions(self, name: str, total: int) -> None:
+        self.features.require("add_partitions")
         self.admin.add_partitions(name, total)
 
     async def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        self.features.require("alter_topic")
         self.admin.alter_topic(name, config)
 
     async def topic_config(self, name: str) -> dict[str, str]:
@@ -207,6 +211,7 @@ class RemoteHome:
         return self.admin.topic(name)
 
     async def delete_records(self, place: TopicPartition, before: int) -> None:
+        self.features.require("delete_records")
         self.admin.delete_records(place, before)
 
     async def group_names(self) -> list[str]:
@@ -219,6 +224,7 @@ class RemoteHome:
         self.admin.set_group_offsets(name, offsets)
 
     async def delete_group(self, name: str) -> None:
+        self.features.require("delete_group")
         self.admin.delete_group(name)
 
     async def cluster(self) -> ClusterInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+_SEEN_SECONDS = 5.0
 
 
 class RemoteAdmin:
@@ -60,6 +63,17 @@ class RemoteAdmin:
             )
             futures = self._client.create_topics([topic], operation_timeout=self._timeout)
         self._answer(futures[name], what)
+        self._wait_for(name, partitions or 1)
+
+    def _wait_for(self, name: str, partitions: int = 1) -> None:
+        """A server of several processes may need a moment until all of them know the topic."""
+        deadline = time.monotonic() + min(self._timeout, _SEEN_SECONDS)
+        while time.monotonic() < deadline:
+            with kafka_errors(f"creating topic {name!r}"):
+                found = self._client.list_topics(name, timeout=self._timeout).topics.get(name)
+            if found is not None and found.error is None and len(found.partitions) >= partitions:
+                return
+            time.sleep(0.02)
 
     def delete_topic(self, name: str) -> None:
         what = f"deleting topic {name!r}"
@@ -74,6 +88,7 @@ class RemoteAdmin:
         with kafka_errors(what):
             futures = self._client.create_partitions([NewPartitions(name, total)])
         self._answer(futures[name], what)
+        self._wait_for(name, total)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         from confluent_kafka.admin import (

@@ -76,6 +76,17 @@ def of_kafka_error(error: Any, what: str = "") -> PenstockError:
     return kind(text)
 
 
+def of_refusal(failure: Exception, what: str = "") -> Exception:
+    """What a call of librdkafka raised, as one of ours; what is not its own stays as it is."""
+    from confluent_kafka import KafkaException
+
+    if isinstance(failure, KafkaException):
+        return of_kafka_error(failure.args[0], what)
+    if "closed" in str(failure).lower():  # "Consumer closed", "Producer closed"
+        return Closed(str(failure))
+    return failure
+
+
 @contextmanager
 def kafka_errors(what: str = "") -> Iterator[None]:
     """Let librdkafka's exceptions leave as the library's."""
@@ -83,9 +94,8 @@ def kafka_errors(what: str = "") -> Iterator[None]:
 
     try:
         yield
-    except KafkaException as failure:
-        raise of_kafka_error(failure.args[0], what) from failure
-    except RuntimeError as failure:  # "Consumer closed", "Producer closed"
-        if "closed" in str(failure).lower():
-            raise Closed(str(failure)) from failure
-        raise
+    except (KafkaException, RuntimeError) as failure:
+        ours = of_refusal(failure, what)
+        if ours is failure:
+            raise
+        raise ours from failure

@@ -134,10 +134,15 @@ class RemoteSettings(NamedTuple):
             **self.more,
         }
 
-    def producer(self) -> dict[str, Any]:
+    @property
+    def new_groups(self) -> bool:
+        """Whether groups may be of the new kind (KIP-848): unless the settings say otherwise."""
+        return bool(self.more.get("group.protocol", "consumer") == "consumer")
+
+    def producer(self, *, idempotent: bool = True) -> dict[str, Any]:
         return {
             "acks": "all",
-            "enable.idempotence": True,
+            "enable.idempotence": idempotent,
             "partitioner": "murmur2_random",
             "linger.ms": self.linger * 1000,
             "compression.type": self.compression,

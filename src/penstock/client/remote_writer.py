@@ -15,7 +15,7 @@ from penstock.client.message import Receipt
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner, Sticky, checked
 from penstock.client.receipts import WrittenBatch
-from penstock.client.remote_errors import kafka_errors, of_kafka_error
+from penstock.client.remote_errors import of_kafka_error, of_refusal
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -29,7 +29,10 @@ class RemoteWriter:
     def __init__(
         self, producer: Producer, partitioner: Partitioner, count: Callable[[str], int]
     ) -> None:
+        from confluent_kafka import KafkaException
+
         self._producer = producer
+        self._refusals = (KafkaException, RuntimeError)
         # librdkafka's own partitioner is murmur2 and sticky: exactly our default, in C.
         self._partitioner = None if isinstance(partitioner, Sticky) else partitioner
         self._count = count
@@ -77,10 +80,11 @@ class RemoteWriter:
 
     def _produce(self, topic: str, row: Row, report: Callable[[Any, Any], None]) -> None:
         key, value, headers, timestamp_ms, partition = row
-        partition = self.choose(topic, partition, key)
+        if partition < 0 and self._partitioner is not None:
+            partition = self.choose(topic, partition, key)
         while True:
             try:
-                with kafka_errors(f"publishing to {topic}"):
+                if headers or timestamp_ms > 0:
                     self._producer.produce(
                         topic,
                         value,
@@ -90,15 +94,20 @@ class RemoteWriter:
                         timestamp=max(timestamp_ms, 0),
                         headers=list(headers) or None,
                     )
+                else:
+                    self._producer.produce(topic, value, key, partition, report)
                 return
             except BufferError:  # librdkafka's own queue is full: let it get on
                 time.sleep(0.01)
+            except self._refusals as failure:
+                raise of_refusal(failure, f"publishing to {topic}") from failure
 
     def write(self, topic: str, rows: Sequence[Row], done: WhenWritten) -> None:
         flight = _Flight(topic, len(rows), done)
+        produce, landed = self._produce, flight.landed
         for index, row in enumerate(rows):
             try:
-                self._produce(topic, row, partial(flight.landed, index))
+                produce(topic, row, partial(landed, index))
             except PenstockError as failure:
                 flight.failed(failure)
 
@@ -132,7 +141,9 @@ class _Flight:
 
     def __init__(self, topic: str, count: int, done: WhenWritten) -> None:
         self._topic = topic
-        self._left = count
+        self._count = count
+        self._failed = 0
+        self._is_over = False
         self._done = done
         self._lock = threading.Lock()
         self._places: list[tuple[int, int, int]] = []  # partition, offset, index
@@ -143,17 +154,22 @@ class _Flight:
             self.failed(of_kafka_error(error, f"publishing to {self._topic}"))
             return
         self._places.append((message.partition(), message.offset(), index))
-        self._one_less()
+        if len(self._places) + self._failed == self._count:
+            self._end()
 
     def failed(self, failure: PenstockError) -> None:
-        self._failure = failure
-        self._one_less()
-
-    def _one_less(self) -> None:
         with self._lock:
-            self._left -= 1
-            if self._left:
+            self._failure = failure
+            self._failed += 1
+        if len(self._places) + self._failed == self._count:
+            self._end()
+
+    def _end(self) -> None:
+        """Reports come on one thread; the refusal of a message that was never sent, on another."""
+        with self._lock:
+            if self._is_over:
                 return
+            self._is_over = True
         if self._failure is not None:
             self._done(None, self._failure)
         else:
