@@ -30,6 +30,7 @@ from penstock.errors import (
 from penstock.http import (
     accounts,
     bindings,
+    checks,
     clients,
     dead_letters,
     exchanges,
@@ -58,6 +59,11 @@ def _row(method: str, path: str, handler: Handler) -> _Row:
 TABLE: Sequence[_Row] = [
     _row("GET", "whoami", accounts.whoami),
     _row("GET", "overview", overview.show),
+    _row("GET", "aliveness-test/{}", checks.aliveness),
+    _row("GET", "health/checks/alarms", checks.alarms),
+    _row("GET", "health/checks/local-alarms", checks.alarms),
+    _row("GET", "health/checks/virtual-hosts", checks.vhosts),
+    _row("GET", "health/checks/port-listener/{}", checks.listener),
     _row("GET", "nodes", overview.list_nodes),
     _row("GET", "nodes/{}", overview.show_node),
     _row("GET", "connections", clients.list_connections),

@@ -127,6 +127,11 @@ def test_the_overview_counts_what_waits_even_in_queues_nobody_has_touched(
     assert shown["queue_totals"]["messages_ready"] == 2
     assert shown["object_totals"]["queues"] == 1
     assert {one["protocol"] for one in shown["listeners"]} == {"kafka", "amqp", "http"}
+    for check in ("alarms", "virtual-hosts", f"port-listener/{broker.amqp_port}"):
+        asked = httpx.get(f"{broker.http}/api/health/checks/{check}", auth=("guest", "guest"))
+        assert [asked.status_code, asked.json()] == [200, {"status": "ok"}]
+    nobody = httpx.get(f"{broker.http}/api/health/checks/port-listener/1", auth=("guest", "guest"))
+    assert nobody.status_code == 503
     [node] = httpx.get(f"{broker.http}/api/nodes", auth=("guest", "guest")).json()
     assert node["mem_used"] > 10_000_000
     assert node["disk_free"] > node["disk_free_limit"] > 0

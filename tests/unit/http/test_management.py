@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from penstock.app import Broker
-from penstock.config import BrokerConfig
 from penstock.http import call
-from penstock.http.api import application
 from penstock.http.call import is_loopback
 from penstock.http.management import TABLE, find
-from penstock.http.view import BrokerView
-from penstock.model.histogram import Histogram
-
-Story = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-@asynccontextmanager
-async def management(client_host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Any]:
-    """A client of the HTTP door of a broker in memory, logged in as the guest."""
-    broker = Broker(BrokerConfig(memory=True, kafka=None, amqp=None, http=None))
-    await broker.open()
-    view = BrokerView(
-        cluster=broker.services.cluster,
-        topics=broker.services.topics,
-        partitions=broker.services.partitions,
-        groups=broker.services.groups,
-        messaging=broker.messaging,
-        kafka=None,
-        amqp=None,
-        config=lambda: broker.config,
-        addresses={},
-        api_name=str,
-        flush_histogram=Histogram(),
-        loop_delay=Histogram(),
-        disk_free_bytes=lambda: None,
-        is_ready=lambda: True,
-    )
-    transport = httpx.ASGITransport(application(view), client=(client_host, 4711))
-    settings: dict[str, Any] = {"auth": ("guest", "guest"), "base_url": "http://127.0.0.1:8080"}
-    async with httpx.AsyncClient(transport=transport, **{**settings, **options}) as client:
-        client.broker = broker  # type: ignore[attr-defined]
-        yield client
-    await broker.close()
-
-
-def play(story: Story, **options: Any) -> None:
-    async def run() -> None:
-        async with management(**options) as client:
-            await story(client)
-
-    asyncio.run(run())
+from support.http_inside import play
 
 
 @pytest.fixture(autouse=True)
@@ -359,34 +314,3 @@ def test_every_route_is_found_by_its_own_path() -> None:
 )  # fmt: skip
 def test_only_loopback_addresses_are_of_this_machine(host: str, local: bool) -> None:
     assert is_loopback(host) is local
-
-
-def test_a_long_list_comes_by_pages() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
-        for name in ("a1", "a2", "a3", "b1"):
-            await client.put(f"/api/queues/%2F/{name}", json={})
-        query = "page=2&page_size=2&name=a"
-        shown = (await client.get(f"/api/queues/%2F?{query}")).json()
-        assert [one["name"] for one in shown["items"]] == ["a3"]
-        counts = [shown[key] for key in ("page_count", "filtered_count", "total_count")]
-        assert counts == [2, 3, 4]
-        assert len((await client.get("/api/queues")).json()) == 4
-
-    play(story)
-
-
-def test_the_overview_adds_up_what_the_user_may_see() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
-        await client.put("/api/queues/%2F/q", json={})
-        message = {"routing_key": "q", "payload": "x", "payload_encoding": "string"}
-        for _ in range(3):
-            published = await client.post("/api/exchanges/%2F/amq.default/publish", json=message)
-            assert published.json()["routed"]
-        shown = (await client.get("/api/overview")).json()
-        assert shown["queue_totals"]["messages"] == 3
-        assert shown["object_totals"]["queues"] == 1
-        [node] = (await client.get("/api/nodes")).json()
-        assert (await client.get(f"/api/nodes/{node['name']}")).json()["running"] is True
-        assert (await client.get("/api/nodes/other")).status_code == 404
-
-    play(story)
