@@ -71,6 +71,10 @@ class Exchange:
         """Publish one message and wait until it is safe in every queue that gets it.
 
         `NotFound` when no queue does.
+
+        >>> events = mq.exchange("events")
+        >>> queue.bind("events", "order.#")
+        >>> _ = events.publish("order.paid.eu", "7")
         """
         self._home.check_may_wait()
         return self.send(routing_key, payload, serializer=serializer, **wishes).result(timeout)
@@ -83,7 +87,12 @@ class Exchange:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Future[Receipt]:
-        """Publish without waiting."""
+        """Publish without waiting.
+
+        >>> events = mq.exchange("events")
+        >>> queue.bind("events", "order.#")
+        >>> _ = events.send("order.paid", "7").result()
+        """
         outgoing, delay_ms = self._port.prepare(routing_key, payload, serializer, wishes)
         if delay_ms:
             raise InvalidArgument("a delay is given to a queue: Queue.publish(delay=...)")
@@ -95,5 +104,8 @@ class Exchange:
         return future
 
     def delete(self) -> None:
-        """Delete it with its bindings; the queues stay."""
+        """Delete it with its bindings; the queues stay.
+
+        >>> mq.exchange("events").delete()
+        """
         self._home.run(self._port.queues.delete_exchange(self.name))
