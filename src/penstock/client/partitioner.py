@@ -27,7 +27,7 @@ class Partitioner(Protocol):
         >>> Sticky().partition("orders", b"user-1", 4)
         0
         """
-        raise NotImplementedError
+        ...
 
     def new_batch(self, topic: str) -> None:
         """A batch was cut off: the next messages may go elsewhere at no cost.
