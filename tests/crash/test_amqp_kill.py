@@ -82,7 +82,9 @@ def test_nothing_confirmed_is_lost_and_nothing_acknowledged_comes_again(
             client.start()
         if life % 3 == 0:
             publish_delayed(broker.amqp_port, delays, delay_ms=pace.choice([500, 2000, 6000]))
-        time.sleep(pace.uniform(0.2, 1.2))
+        enough = len(work.confirmed) + 100
+        eventually(lambda goal=enough: len(work.confirmed) > goal, within=60)
+        time.sleep(pace.uniform(0.0, 1.0))
         work.kills.append(time.monotonic())
         broker.kill()
         for client in clients:
@@ -113,7 +115,6 @@ def check_work(broker: Any, work: Ledger) -> None:
     )
     assert work.received.keys() <= work.published
     assert not work.again, f"settled and seen again: {work.again[:10]}"
-    assert len(work.confirmed) > KILLS * 100, "there was hardly any load"
     # A count is how often the message had been delivered and given back before.
     assert not work.lower, f"a delivery count went back: {work.lower[:10]}"
 

@@ -160,7 +160,9 @@ def test_what_a_share_group_was_answered_holds_when_the_broker_is_killed(
         workers = [Producer(broker, ledger), Sharer(broker, ledger), Sharer(broker, ledger)]
         for worker in workers:
             worker.start()
-        time.sleep(pace.uniform(0.3, 1.2))
+        enough = len(ledger.accepted) + 60
+        eventually(lambda goal=enough: len(ledger.accepted) > goal, within=60)
+        time.sleep(pace.uniform(0.0, 0.6))
         broker.kill()
         for worker in workers:
             worker.finish()
@@ -173,7 +175,6 @@ def test_what_a_share_group_was_answered_holds_when_the_broker_is_killed(
     assert ledger.produced <= ledger.taken, "a confirmed record was given to nobody"
     assert not ledger.again, f"settled, yet given out: {ledger.again[:10]}"
     assert not ledger.lower, f"a delivery count was forgotten: {ledger.lower[:10]}"
-    assert len(ledger.accepted) > KILLS * 50, "there was hardly any load"
     letters = Confluent(broker.bootstrap)
     _, end = letters.watermarks(DEAD)
     dead = {int(dict(one.headers)["__dlq.errors.offset"]) for one in letters.read(DEAD, end)}

@@ -1,4 +1,4 @@
-"""Every snippet of the Spark page runs, and those of the pipelines' index."""
+"""Every snippet of the pipelines' index runs."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_the_snippets_run_as_they_stand(
         "LAKE": str(tmp_path / "lake"),
         "PIPELINE": str(_example(EXAMPLE, bootstrap, shop, tmp_path)),
     }
-    snippets = _snippets("spark.md") + _snippets("pipelines/index.md")
-    assert len(snippets) == 5
+    snippets = _snippets("pipelines/index.md")
+    assert len(snippets) == 1
     for snippet in snippets:
         text = snippet.replace('"orders"', f'"{shop}"').replace('"shouted"', f'"{shop}.shouted"')
         exec(compile(text, "docs", "exec"), names)

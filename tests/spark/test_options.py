@@ -221,6 +221,9 @@ def test_a_topic_made_anew_under_the_same_name_is_data_loss(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name])[name].result(20)
     admin.create_topics([NewTopic(name, 1)])[name].result(20)
+    deadline = time.monotonic() + 30
+    while name not in admin.list_topics(timeout=20).topics:  # Apache Kafka answers before it is
+        assert time.monotonic() < deadline
     with pytest.raises(Exception, match="ends at 0 but was already read up to 10"):
         _next(stream(subscribe=name), start)
     assert _next(stream(subscribe=name, failOnDataLoss="false"), start) == start

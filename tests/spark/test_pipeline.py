@@ -14,7 +14,7 @@ import pytest
 
 from penstock.spark.pipeline import load
 from penstock.spark.pipeline.document import PipelineInvalid
-from penstock.spark.pipeline.run import TooManyBadRows, dry_run, run
+from penstock.spark.pipeline.flow import TooManyBadRows, dry_run, run
 
 ORDERS = "id BIGINT, item STRING, amount DOUBLE"
 

@@ -24,17 +24,36 @@ LIMITS = Limits(max_message_bytes=100_000, max_unfinished_bytes=200_000)
 
 
 def check_stream(data: bytes, *, logged_in: bool) -> None:
-    """Feeds `data` as a door would, and asserts what must hold after any bytes at all."""
+    """What must hold after any bytes at all, however they are cut into reads."""
+    in_pieces = feed(data, 37, logged_in=logged_in)
+    at_once = feed(data, len(data) or 1, logged_in=logged_in)
+    assert _until_answered(in_pieces) == _until_answered(at_once), "it depends on the reads"
+
+
+def _until_answered(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """What came before a channel ended: the rest hangs on when the door says so, between reads."""
+    ends = [at for at, one in enumerate(said) if one[0] in (ChannelClosed, ChannelFailed)]
+    return said[: ends[0]] if ends else said
+
+
+def feed(data: bytes, piece: int, *, logged_in: bool) -> list[tuple[object, ...]]:
+    """Feeds `data` as a door would; returns what was said, message by message."""
     connection = open_connection(1, limits=LIMITS) if logged_in else ServerConnection(LIMITS, {})
     failures = 0
-    for start in range(0, len(data), 37):
-        for event in connection.receive(data[start : start + 37]):
+    said: list[tuple[object, ...]] = []
+    for start in range(0, len(data), piece):
+        for event in connection.receive(data[start : start + piece]):
+            if not isinstance(event, Published):
+                said.append((type(event),))
             match event:
                 case Published():
-                    for _, properties, bodies in event.groups:
+                    for target, properties, bodies in event.groups:
                         assert max(map(len, bodies)) <= LIMITS.max_message_bytes
                         with contextlib.suppress(MalformedRequest):
                             message_properties.parse(properties)
+                        where = (event.channel.number, target.exchange, target.routing_key)
+                        flags = (target.mandatory, target.immediate)
+                        said += [(*where, *flags, properties, bytes(body)) for body in bodies]
                 case LoginAttempted():
                     connection.accept_login()
                 case VirtualHostWanted():
@@ -54,3 +73,4 @@ def check_stream(data: bytes, *, logged_in: bool) -> None:
         assert held <= LIMITS.max_unfinished_bytes + LIMITS.frame_max + 16
     assert failures <= 1
     assert connection.unfinished_bytes == sum(c.buffered_bytes for c in connection.channels)
+    return said

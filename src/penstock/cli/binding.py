@@ -9,25 +9,16 @@ import typer
 from penstock.cli.completion import queue_names
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
     Argument,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
+    managed,
     pairs,
 )
-from penstock.cli.output import Failure, emit_json, emit_table, say
+from penstock.cli.output import Failure, emit_json, emit_table, family, say
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Bind queues to exchanges, and see what is bound.",
-)
+app = family("Bind queues to exchanges, and see what is bound.")
 
 Source = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 Target = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
@@ -40,6 +31,7 @@ ToExchange = Annotated[
 
 
 @app.command()
+@managed
 def add(
     source: Source,
     target: Target,
@@ -47,9 +39,8 @@ def add(
     argument: Argument = None,
     to_exchange: ToExchange = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Bind a queue, or another exchange, to an exchange.
 
@@ -61,11 +52,12 @@ def add(
     """
     kind = "e" if to_exchange else "q"
     body = {"routing_key": routing_key, "arguments": pairs(argument)}
-    Management(http, user, password).post("bindings", vhost, "e", source, kind, target, body=body)
+    broker.post("bindings", vhost, "e", source, kind, target, body=body)
     say(f"bound {target} to {source}")
 
 
 @app.command("list")
+@managed
 def list_bindings(
     queue: Annotated[
         str | None, typer.Option("--queue", autocompletion=queue_names, help="Only to this queue.")
@@ -74,9 +66,8 @@ def list_bindings(
         str | None, typer.Option("--exchange", help="Only from this exchange.")
     ] = None,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List bindings.
@@ -86,7 +77,6 @@ def list_bindings(
       penstock binding list
       penstock binding list --queue errors
     """
-    broker = Management(http, user, password)
     if exchange is not None:
         rows = broker.get("exchanges", vhost, exchange, "bindings", "source")
     elif queue is not None:
@@ -115,6 +105,7 @@ def list_bindings(
 
 
 @app.command()
+@managed
 def remove(
     source: Source,
     target: Target,
@@ -122,9 +113,8 @@ def remove(
     argument: Argument = None,
     to_exchange: ToExchange = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Remove a binding: routing key and arguments as it was added.
 
@@ -132,7 +122,6 @@ def remove(
     Example:
       penstock binding remove logs errors --routing-key '*.error'
     """
-    broker = Management(http, user, password)
     path = ("bindings", vhost, "e", source, "e" if to_exchange else "q", target)
     arguments = pairs(argument)
     for row in broker.get(*path):

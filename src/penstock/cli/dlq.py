@@ -10,25 +10,16 @@ import typer
 from penstock.cli.completion import queue_names
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
     counted,
     glimpse,
+    managed,
 )
-from penstock.cli.output import Failure, emit_json, emit_table, say
+from penstock.cli.output import Failure, emit_json, emit_table, family, say
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="See dead letters and send them back.",
-)
+app = family("See dead letters and send them back.")
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 FromQueue = Annotated[
@@ -50,11 +41,11 @@ Contains = Annotated[
 
 
 @app.command("list")
+@managed
 def list_places(
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List the queues that dead letters go to, and from where.
@@ -64,7 +55,7 @@ def list_places(
       penstock dlq list
       penstock dlq list --json | jq '[.[].messages] | add'
     """
-    rows = Management(http, user, password).get("dead-letters", vhost)
+    rows = broker.get("dead-letters", vhost)
     if json:
         emit_json(rows)
     elif rows:
@@ -75,6 +66,7 @@ def list_places(
 
 
 @app.command()
+@managed
 def peek(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 10,
@@ -83,9 +75,8 @@ def peek(
     routing_key: RoutingKey = None,
     contains: Contains = None,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """Show dead letters, where and why they died, and leave them there.
@@ -96,7 +87,6 @@ def peek(
       penstock dlq peek failed --reason expired --from orders -n 100
     """
     wanted = _filter(source, reason, routing_key, contains)
-    broker = Management(http, user, password)
     letters = broker.get("dead-letters", vhost, name, count=count, **wanted)
     if json:
         emit_json(letters)
@@ -113,6 +103,7 @@ def peek(
 
 
 @app.command()
+@managed
 def redrive(
     name: Name,
     limit: Annotated[
@@ -131,9 +122,8 @@ def redrive(
         typer.Option("--offset", metavar="N", help="Only this one, as peek shows it; repeatable."),
     ] = None,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """Send dead letters back to the queue each died in: all that are ready, or some.
@@ -148,7 +138,6 @@ def redrive(
     """
     body: dict[str, Any] = dict(_filter(source, reason, routing_key, contains))
     body |= {"limit": limit, "to": to, "offsets": offset}
-    broker = Management(http, user, password)
     done = broker.post("dead-letters", vhost, name, "redrive", body=body)
     if json:
         emit_json(done)

@@ -8,30 +8,22 @@ import typer
 
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
     Argument,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
+    managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, say
+from penstock.cli.output import confirm, emit_json, emit_table, family, say
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Declare, list and delete exchanges.",
-)
+app = family("Declare, list and delete exchanges.")
 
 Name = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 
 
 @app.command()
+@managed
 def declare(
     name: Name,
     kind: Annotated[
@@ -55,9 +47,8 @@ def declare(
         bool, typer.Option("--internal", help="Only other exchanges publish to it.")
     ] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Declare an exchange. One that is there already must be as declared.
 
@@ -74,16 +65,16 @@ def declare(
         "internal": internal,
         "arguments": pairs(argument),
     }
-    Management(http, user, password).put("exchanges", vhost, name, body=body)
+    broker.put("exchanges", vhost, name, body=body)
     say(f"declared {name}")
 
 
 @app.command("list")
+@managed
 def list_exchanges(
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List exchanges.
@@ -92,7 +83,7 @@ def list_exchanges(
     Example:
       penstock exchange list
     """
-    rows = Management(http, user, password).get("exchanges", vhost)
+    rows = broker.get("exchanges", vhost)
     if json:
         emit_json(rows)
         return
@@ -115,14 +106,14 @@ def list_exchanges(
 
 
 @app.command()
+@managed
 def delete(
     name: Name,
     if_unused: Annotated[bool, typer.Option("--if-unused", help="Only without bindings.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Delete an exchange and its bindings.
 
@@ -132,5 +123,5 @@ def delete(
     """
     confirm(f"Delete {name} with its bindings?", yes)
     query = {"if-unused": "true"} if if_unused else None
-    Management(http, user, password).call("DELETE", ("exchanges", vhost, name), query=query)
+    broker.call("DELETE", ("exchanges", vhost, name), query=query)
     say(f"deleted {name}")

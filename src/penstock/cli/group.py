@@ -17,19 +17,14 @@ from penstock.cli.connection import (
     result_of,
 )
 from penstock.cli.offsets import log_ends, look_up
-from penstock.cli.output import Failure, confirm, emit_json, emit_table, say
+from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
 from penstock.cli.share_group import describe_share_group, move_share_group, share_groups_at
 from penstock.cli.when import to_timestamp_ms
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="List, describe, reset and delete consumer groups and share groups.",
-)
+app = family("List, describe, reset and delete consumer groups and share groups.")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=group_names)]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=group_names)]

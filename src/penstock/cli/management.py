@@ -7,8 +7,10 @@ over one connection each. http.client is imported when it is needed.
 from __future__ import annotations
 
 import base64
+import functools
+import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -47,6 +49,36 @@ Vhost = Annotated[
 Argument = Annotated[
     list[str] | None,
     typer.Option("--argument", "-a", metavar="NAME=VALUE", help="An argument; repeat for several."),
+]
+
+
+def managed(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `broker` is made of options that say which, and who asks.
+
+    Typer reads the signature, so that is where the options stand instead of the parameter.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        parameters += _OPTIONS if one.name == "broker" else [one]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        broker = Management(given.pop("http"), given.pop("user"), given.pop("password"))
+        command(**given, broker=broker)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+_OPTIONS = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    for name, kind, default in (
+        ("http", Http, DEFAULT_HTTP),
+        ("user", User, GUEST),
+        ("password", Password, GUEST),
+    )
 ]
 
 

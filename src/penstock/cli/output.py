@@ -20,6 +20,13 @@ class Failure(Exception):
     """A command could not do what was asked. The text is a sentence; the exit code is 1."""
 
 
+def family(words: str) -> typer.Typer:
+    """A command that has commands below it, `words` being its help."""
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=words
+    )
+
+
 def say(words: str) -> None:
     """Words for a person."""
     sys.stderr.write(words + "\n")

@@ -8,29 +8,21 @@ import typer
 
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
+    managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, say
+from penstock.cli.output import confirm, emit_json, emit_table, family, say
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Set, list and delete policies.",
-)
+app = family("Set, list and delete policies.")
 
 Name = Annotated[str, typer.Argument(metavar="POLICY")]
 
 
 @app.command("set")
+@managed
 def put(
     name: Name,
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Of names it holds for.")],
@@ -42,9 +34,8 @@ def put(
         str, typer.Option("--apply-to", metavar="WHAT", help="all, queues or exchanges.")
     ] = "all",
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Set a policy. It holds at once, for what is there and what will be.
 
@@ -60,16 +51,16 @@ def put(
         "priority": priority,
         "apply-to": apply_to,
     }
-    Management(http, user, password).put("policies", vhost, name, body=body)
+    broker.put("policies", vhost, name, body=body)
     say(f"set {name}")
 
 
 @app.command("list")
+@managed
 def list_policies(
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List policies, the strongest first.
@@ -78,7 +69,7 @@ def list_policies(
     Example:
       penstock policy list
     """
-    rows = Management(http, user, password).get("policies", vhost)
+    rows = broker.get("policies", vhost)
     if json:
         emit_json(rows)
     elif rows:
@@ -98,13 +89,13 @@ def list_policies(
 
 
 @app.command()
+@managed
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Delete a policy; what it held for is at once as declared.
 
@@ -113,5 +104,5 @@ def delete(
       penstock policy delete short --yes
     """
     confirm(f"Delete the policy {name}?", yes)
-    Management(http, user, password).delete("policies", vhost, name)
+    broker.delete("policies", vhost, name)
     say(f"deleted {name}")

@@ -9,33 +9,25 @@ import typer
 from penstock.cli.completion import queue_names
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
     Argument,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
     counted,
+    managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, human_bytes, say
+from penstock.cli.output import confirm, emit_json, emit_table, family, human_bytes, say
 from penstock.cli.queue_messages import Name, get, peek, publish
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Declare, list, look into, fill and empty queues.",
-)
+app = family("Declare, list, look into, fill and empty queues.")
 
 Names = Annotated[list[str], typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
+@managed
 def declare(
     names: Names,
     dead_letter_to: Annotated[
@@ -65,9 +57,8 @@ def declare(
         bool, typer.Option("--auto-delete", help="Gone with the last consumer.")
     ] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Declare queues. One that is there already must be as declared.
 
@@ -90,7 +81,6 @@ def declare(
     ):
         if value is not None:
             arguments[name] = value
-    broker = Management(http, user, password)
     body = {"durable": not transient, "auto_delete": auto_delete, "arguments": arguments}
     for name in names:
         broker.put("queues", vhost, name, body=body)
@@ -98,14 +88,14 @@ def declare(
 
 
 @app.command("list")
+@managed
 def list_queues(
     all_vhosts: Annotated[
         bool, typer.Option("--all-vhosts", help="Of every virtual host you may see.")
     ] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List queues with what waits in them and who consumes.
@@ -116,7 +106,7 @@ def list_queues(
       penstock queue list --json | jq -r '.[] | select(.messages_ready > 1000).name'
     """
     where = ("queues",) if all_vhosts else ("queues", vhost)
-    rows = Management(http, user, password).get(*where)
+    rows = broker.get(*where)
     if json:
         emit_json(rows)
     elif rows:
@@ -141,12 +131,12 @@ def list_queues(
 
 
 @app.command()
+@managed
 def describe(
     name: Name,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """Show everything about a queue, with its bindings.
@@ -156,7 +146,6 @@ def describe(
       penstock queue describe jobs
       penstock queue describe jobs --json | jq .messages_unacknowledged
     """
-    broker = Management(http, user, password)
     queue = broker.get("queues", vhost, name)
     bindings = broker.get("queues", vhost, name, "bindings")
     if json:
@@ -184,15 +173,15 @@ def describe(
 
 
 @app.command()
+@managed
 def delete(
     names: Names,
     if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if nothing waits.")] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", help="Only without consumers.")] = False,
     yes: Yes = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Delete queues and the messages in them.
 
@@ -202,7 +191,6 @@ def delete(
       penstock queue delete jobs --if-empty --yes
     """
     confirm(f"Delete {', '.join(names)} with all messages?", yes)
-    broker = Management(http, user, password)
     conditions = {"if-empty": _true(if_empty), "if-unused": _true(if_unused)}
     for name in names:
         gone = broker.call("DELETE", ("queues", vhost, name), query=conditions)
@@ -210,13 +198,13 @@ def delete(
 
 
 @app.command()
+@managed
 def purge(
     name: Name,
     yes: Yes = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Throw away every message that is ready.
 
@@ -225,7 +213,7 @@ def purge(
       penstock queue purge jobs --yes
     """
     confirm(f"Throw away all messages that wait in {name}?", yes)
-    gone = Management(http, user, password).delete("queues", vhost, name, "contents")
+    gone = broker.delete("queues", vhost, name, "contents")
     say(f"purged {name} of {counted(gone['messages'], 'message')}")
 
 

@@ -11,16 +11,12 @@ import typer
 from penstock.cli.completion import queue_names
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
     counted,
     glimpse,
+    managed,
     pairs,
     payload_fields,
     payload_of,
@@ -30,6 +26,7 @@ from penstock.cli.output import Failure, emit_json, emit_table, say
 Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 
 
+@managed
 def peek(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 10,
@@ -37,9 +34,8 @@ def peek(
         int | None, typer.Option("--offset", min=0, metavar="N", help="Begin there in its log.")
     ] = None,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """Show messages of a queue and leave them there, uncounted and in their place.
@@ -49,7 +45,6 @@ def peek(
       penstock queue peek jobs
       penstock queue peek jobs -n 100 --json | jq -r '.[].payload'
     """
-    broker = Management(http, user, password)
     messages = broker.get("queues", vhost, name, "messages", count=count, offset=offset)
     if json:
         emit_json(messages)
@@ -71,6 +66,7 @@ def peek(
         say(f"nothing waits in {name}")
 
 
+@managed
 def get(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N")] = 1,
@@ -81,9 +77,8 @@ def get(
         bool, typer.Option("--reject", help="Reject them: to the dead letters, if there are any.")
     ] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """Take messages out of a queue and print their bodies, one a line.
@@ -98,7 +93,7 @@ def get(
         raise typer.BadParameter("either --requeue or --reject")
     mode = "ack_requeue_true" if requeue else "ack_requeue_false"
     body = {"count": count, "ackmode": "reject_requeue_false" if reject else mode}
-    messages = Management(http, user, password).post("queues", vhost, name, "get", body=body)
+    messages = broker.post("queues", vhost, name, "get", body=body)
     if json:
         emit_json(messages)
         return
@@ -109,6 +104,7 @@ def get(
         say(f"nothing waits in {name}")
 
 
+@managed
 def publish(
     queue: Annotated[
         str | None, typer.Argument(metavar="[QUEUE]", autocompletion=queue_names)
@@ -134,9 +130,8 @@ def publish(
         ),
     ] = None,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Publish messages, and wait until each is safe: from -m, or a line each from standard input.
 
@@ -151,7 +146,6 @@ def publish(
         raise typer.BadParameter("say one of them: a queue, or --exchange")
     target, key = (exchange or "", routing_key) if queue is None else ("amq.default", queue)
     properties = _properties(prop, header)
-    broker = Management(http, user, password)
     if queue is not None:
         broker.get("queues", vhost, queue)
     sent = unrouted = refused = 0

@@ -19,17 +19,12 @@ from penstock.cli.connection import (
     result_of,
 )
 from penstock.cli.offsets import log_ends
-from penstock.cli.output import Failure, confirm, emit_json, emit_table, say
+from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Create, list, describe, alter and delete topics.",
-)
+app = family("Create, list, describe, alter and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]

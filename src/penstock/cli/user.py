@@ -9,23 +9,14 @@ import typer
 
 from penstock.cli.connection import Json
 from penstock.cli.management import (
-    DEFAULT_HTTP,
     DEFAULT_VHOST,
-    GUEST,
-    Http,
     Management,
-    Password,
-    User,
     Vhost,
+    managed,
 )
-from penstock.cli.output import Failure, confirm, emit_json, emit_table, say
+from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Add, list, permit and delete users.",
-)
+app = family("Add, list, permit and delete users.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 NewPassword = Annotated[
@@ -37,6 +28,7 @@ NewPassword = Annotated[
 
 
 @app.command()
+@managed
 def add(
     name: Name,
     new_password: NewPassword = None,
@@ -44,9 +36,8 @@ def add(
         list[str] | None,
         typer.Option("--tag", metavar="TAG", help="administrator, monitoring, policymaker."),
     ] = None,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Add a user, who may do nothing yet: see `penstock user permit`.
 
@@ -55,7 +46,6 @@ def add(
       penstock user add billing
       penstock user add anna --tag administrator < password.txt
     """
-    broker = Management(http, user, password)
     if any(row["name"] == name for row in broker.get("users")):
         raise Failure(f"there is a user {name} already; see `penstock user password`")
     body = {"password": _chosen(new_password, name), "tags": tag or []}
@@ -64,10 +54,10 @@ def add(
 
 
 @app.command("list")
+@managed
 def list_users(
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List users with what they may do.
@@ -76,7 +66,6 @@ def list_users(
     Example:
       penstock user list
     """
-    broker = Management(http, user, password)
     users, permissions = broker.get("users"), broker.get("permissions")
     for row in users:
         row["permissions"] = [
@@ -97,12 +86,12 @@ def list_users(
 
 
 @app.command("password")
+@managed
 def change_password(
     name: Name,
     new_password: NewPassword = None,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Give a user another password. Connections that are open stay so.
 
@@ -110,13 +99,13 @@ def change_password(
     Example:
       penstock user password guest
     """
-    broker = Management(http, user, password)
     tags = broker.get("users", name)["tags"]
     broker.put("users", name, body={"password": _chosen(new_password, name), "tags": tags})
     say(f"changed the password of {name}")
 
 
 @app.command()
+@managed
 def permit(
     name: Name,
     configure: Annotated[
@@ -132,9 +121,8 @@ def permit(
         bool, typer.Option("--nothing", help="Shut them out of the virtual host.")
     ] = False,
     vhost: Vhost = DEFAULT_VHOST,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Say what a user may do in a virtual host, by patterns of names.
 
@@ -144,7 +132,6 @@ def permit(
       penstock user permit billing --configure '^$' --write '^invoices$' --read '^orders$'
       penstock user permit billing --vhost staging --nothing
     """
-    broker = Management(http, user, password)
     if nothing:
         broker.delete("permissions", vhost, name)
         say(f"{name} may not use {vhost}")
@@ -155,12 +142,12 @@ def permit(
 
 
 @app.command()
+@managed
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Delete a user with all permissions.
 
@@ -169,7 +156,7 @@ def delete(
       penstock user delete billing --yes
     """
     confirm(f"Delete the user {name}?", yes)
-    Management(http, user, password).delete("users", name)
+    broker.delete("users", name)
     say(f"deleted {name}")
 
 

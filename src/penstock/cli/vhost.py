@@ -7,22 +7,23 @@ from typing import Annotated
 import typer
 
 from penstock.cli.connection import Json
-from penstock.cli.management import DEFAULT_HTTP, GUEST, Http, Management, Password, User
-from penstock.cli.output import confirm, emit_json, emit_table, say
-
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Add, list and delete virtual hosts.",
+from penstock.cli.management import (
+    Management,
+    managed,
 )
+from penstock.cli.output import confirm, emit_json, emit_table, family, say
+
+app = family("Add, list and delete virtual hosts.")
 
 Name = Annotated[str, typer.Argument(metavar="VHOST")]
 
 
 @app.command()
+@managed
 def add(
-    name: Name, http: Http = DEFAULT_HTTP, user: User = GUEST, password: Password = GUEST
+    name: Name,
+    *,
+    broker: Management,
 ) -> None:
     """Add a virtual host, which you may then use.
 
@@ -30,15 +31,15 @@ def add(
     Example:
       penstock vhost add staging
     """
-    Management(http, user, password).put("vhosts", name)
+    broker.put("vhosts", name)
     say(f"added {name}")
 
 
 @app.command("list")
+@managed
 def list_vhosts(
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
     json: Json = False,
 ) -> None:
     """List the virtual hosts you may see.
@@ -47,7 +48,7 @@ def list_vhosts(
     Example:
       penstock vhost list
     """
-    rows = Management(http, user, password).get("vhosts")
+    rows = broker.get("vhosts")
     if json:
         emit_json(rows)
     else:
@@ -56,12 +57,12 @@ def list_vhosts(
 
 
 @app.command()
+@managed
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    http: Http = DEFAULT_HTTP,
-    user: User = GUEST,
-    password: Password = GUEST,
+    *,
+    broker: Management,
 ) -> None:
     """Delete a virtual host with its exchanges, queues and messages.
 
@@ -70,5 +71,5 @@ def delete(
       penstock vhost delete staging --yes
     """
     confirm(f"Delete {name} with everything in it?", yes)
-    Management(http, user, password).delete("vhosts", name)
+    broker.delete("vhosts", name)
     say(f"deleted {name}")

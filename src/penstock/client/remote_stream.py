@@ -137,6 +137,9 @@ class RemoteStream:
         self._listener = listener
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        if self._is_closed:  # the others' rebalance came in while closing, which answers nothing
+            consumer.incremental_assign([])
+            return
         places = _places(partitions)
         self._take_over(places, self._committed(places))
         consumer.incremental_assign(_partitions({p: self._positions[p] for p in places}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.services.session import Delivery
 
 MOST_MESSAGES = 1000  # in one answer
 MOST_BYTES = 16 << 20  # of bodies in one answer, but always one message
+_AT_ONCE = 200  # queues in a list, before others have their turn
 MOST_WOKEN = 1000  # queues that one list reads from disk
 
 
@@ -61,13 +63,37 @@ async def json_of_queue(call: Call, queue: Queue, *, wake: bool = True) -> dict[
 
 
 async def _list(call: Call, queues: Iterable[Queue]) -> Answer:
+    """All of them, or a page: `?page=1&page_size=100&name=part-of-the-name`."""
+    shown = sorted(queues, key=lambda one: (one.vhost, one.name))
+    total, page = len(shown), call.number("page", 0, 1 << 31)
+    size = call.number("page_size", 100, 500) or 100
+    if page:
+        wanted = call.request.query_params.get("name", "")
+        shown = [queue for queue in shown if wanted in queue.name]
+    fitting = len(shown)
+    if page:
+        shown = shown[(page - 1) * size : page * size]
     rows: list[dict[str, Any]] = []
     woken = 0
-    for queue in sorted(queues, key=lambda one: (one.vhost, one.name)):
+    for queue in shown:
+        if len(rows) % _AT_ONCE == 0:
+            await asyncio.sleep(0)
         slept = queue.live is None
         rows.append(await json_of_queue(call, queue, wake=woken < MOST_WOKEN))
         woken += slept and queue.live is not None
-    return Answer(rows)
+    if not page:
+        return Answer(rows)
+    return Answer(
+        {
+            "items": rows,
+            "item_count": len(rows),
+            "page": page,
+            "page_count": -(-fitting // size),
+            "page_size": size,
+            "filtered_count": fitting,
+            "total_count": total,
+        }
+    )
 
 
 async def list_all(call: Call) -> Answer:

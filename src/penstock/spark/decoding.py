@@ -1,4 +1,4 @@
-"""Record batches to Arrow columns, one pass, nothing kept per record but its cells.
+"""Record batches to Arrow columns: many batches at once (columnar.py), or record by record.
 
 Aborted transactions are left out as Kafka's consumers do (KIP-98): an aborted producer is silent
 from its first offset to the control record that ends its transaction.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.columnar import body_of, cells_of
 from penstock.spark.errors import CorruptBatch
 from penstock.spark.fetching import Fetched, Range
 from penstock.spark.queues import is_seen_copy
@@ -31,23 +33,18 @@ BYTES_PER_BATCH = 16 << 20
 
 
 class Columns:
-    """The cells of the next Arrow batch."""
+    """The cells of the next Arrow batch, taken from record batches as they are."""
 
-    def __init__(self, wanted: Range, schema: pa.Schema, queue_began: int | None = None) -> None:
+    def __init__(self, wanted: Range, schema: pa.Schema) -> None:
         self._partition = wanted.partition
         self._schema = schema
-        self._queue_began = queue_began
-        self._with_headers = "headers" in schema.names
-        self._wants = frozenset(schema.names)
+        self._end = wanted.end
         self._clear()
 
     def _clear(self) -> None:
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.headers: list[Any] = []
-        self.offsets: list[Any] = []
-        self.timestamps: list[Any] = []
-        self.types: list[Any] = []
+        self._bodies: list[bytes] = []
+        self._headers: list[tuple[int, ...]] = []
+        self._starts: list[int] = []
         self.rows = 0
         self.size_bytes = 0
 
@@ -55,77 +52,95 @@ class Columns:
     def is_full(self) -> bool:
         return self.rows >= ROWS_PER_BATCH or self.size_bytes >= BYTES_PER_BATCH
 
-    def add(self, batch: memoryview, header: tuple[int, ...], start: int, end: int) -> None:
-        """The records of one batch whose offsets lie in [start, end)."""
-        base, last = header[0], header[0] + header[6]
-        try:
-            if base >= start and last < end and self._queue_began is None:
-                offsets, stamps = self._all(batch, header)
-            else:
-                offsets, stamps = self._some(batch, start, end)
-        except CorruptBatch:
-            raise
-        except Exception as failure:  # the compiled reader raises its own family, and IndexError
-            raise CorruptBatch(f"{self._partition}: batch at offset {base}: {failure}") from None
-        count = len(offsets)
-        append_time = header[5] & LOG_APPEND_TIME
-        self.offsets.append(offsets)
-        self.timestamps.append(np.full(count, header[8], np.int64) if append_time else stamps)
-        self.types.append(np.full(count, 1 if append_time else 0, np.int32))
-        self.rows += count
-        self.size_bytes += len(batch)
-
-    def _all(self, batch: memoryview, header: tuple[int, ...]) -> tuple[Any, Any]:
-        records = DefaultRecordBatch(batch)
-        key, value = self.keys.append, self.values.append
-        stamps: list[int] = []
-        stamp = stamps.append
-        dense = header[12] == header[6] + 1
-        offsets: list[int] = []
-        if self._with_headers or not dense:
-            for record in records:
-                key(record.key)
-                value(record.value)
-                stamp(record.timestamp)
-                offsets.append(record.offset)
-                if self._with_headers:
-                    self.headers.append(record.headers or None)
-        else:
-            for record in records:
-                key(record.key)
-                value(record.value)
-                stamp(record.timestamp)
-        base = header[0]
-        found = np.arange(base, base + len(stamps)) if dense else np.array(offsets, np.int64)
-        return found, np.array(stamps, np.int64)
-
-    def _some(self, batch: memoryview, start: int, end: int) -> tuple[Any, Any]:
-        kept = [r for r in DefaultRecordBatch(batch) if start <= r.offset < end]
-        if (began := self._queue_began) is not None:
-            kept = [r for r in kept if not (r.headers and is_seen_copy(r, began))]
-        self.keys += [record.key for record in kept]
-        self.values += [record.value for record in kept]
-        if self._with_headers:
-            self.headers += [record.headers or None for record in kept]
-        offsets = np.array([record.offset for record in kept], np.int64)
-        return offsets, np.array([record.timestamp for record in kept], np.int64)
+    def add(self, batch: memoryview, header: tuple[int, ...], start: int) -> None:
+        """The records of one batch from offset `start` on."""
+        body = body_of(batch, header[5])
+        self._bodies.append(body)
+        self._headers.append(header)
+        self._starts.append(start)
+        self.rows += header[12]
+        self.size_bytes += len(body)
 
     def take(self) -> pa.RecordBatch:
         """The Arrow batch of what was added, in the schema asked for; starts anew."""
-        rows, schema = self.rows, self._schema
-        makers = {
-            "key": lambda kind: pa.array(self.keys, kind),
-            "value": lambda kind: pa.array(self.values, kind),
-            "topic": lambda kind: pa.repeat(pa.scalar(self._partition.topic, kind), rows),
-            "partition": lambda kind: pa.array(np.full(rows, self._partition.partition, np.int32)),
-            "offset": lambda kind: pa.array(np.concatenate(self.offsets)),
-            "timestamp": lambda kind: pa.array(np.concatenate(self.timestamps) * 1000).cast(kind),
-            "timestampType": lambda kind: pa.array(np.concatenate(self.types)),
-            "headers": lambda kind: headers_array(self.headers, kind),
-        }
-        arrays = [makers[field.name](field.type) for field in schema]
+        headers: Any = np.array([(h[0], h[5], h[7], h[8], h[12]) for h in self._headers], np.int64)
+        bases, attributes, first_stamps, last_stamps, counts = headers.T
+        cells = cells_of(self._bodies, counts.tolist())
+        offsets = np.repeat(bases, counts) + cells.offset_deltas
+        timestamps = np.repeat(first_stamps, counts) + cells.timestamp_deltas
+        types = np.repeat((attributes & LOG_APPEND_TIME) // LOG_APPEND_TIME, counts)
+        if types.any():
+            timestamps = np.where(types, np.repeat(last_stamps, counts), timestamps)
+        kept = (offsets >= np.repeat(self._starts, counts)) & (offsets < self._end)
+        if not kept.all():
+            cells = cells.only(kept)
+            offsets, timestamps, types = offsets[kept], timestamps[kept], types[kept]
         self._clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        cut = {"key": cells.keys, "value": cells.values}
+        return _arrow(self._schema, self._partition, offsets, timestamps, types, cut)
+
+
+class RecordColumns(Columns):
+    """The same, record by record: for headers, and for queues, where headers decide."""
+
+    def __init__(self, wanted: Range, schema: pa.Schema, queue_began: int | None) -> None:
+        self._queue_began = queue_began
+        super().__init__(wanted, schema)
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._kept: list[tuple[Any, int]] = []
+
+    def add(self, batch: memoryview, header: tuple[int, ...], start: int) -> None:
+        end, began = self._end, self._queue_began
+        try:
+            kept = [r for r in DefaultRecordBatch(batch) if start <= r.offset < end]
+        except Exception as failure:  # the compiled reader raises its own family, and IndexError
+            raise CorruptBatch(f"records cannot be read: {failure}") from None
+        if began is not None:
+            kept = [r for r in kept if not (r.headers and is_seen_copy(r, began))]
+        self._kept += [(record, header[5] & LOG_APPEND_TIME) for record in kept]
+        self.rows += len(kept)
+        self.size_bytes += len(batch)
+
+    def take(self) -> pa.RecordBatch:
+        records = [record for record, _ in self._kept]
+        types = np.array([1 if append_time else 0 for _, append_time in self._kept], np.int64)
+        self._clear()
+        cut = {
+            "key": lambda: pa.array([record.key for record in records], pa.binary()),
+            "value": lambda: pa.array([record.value for record in records], pa.binary()),
+            "headers": lambda: headers_array(
+                [record.headers or None for record in records], self._schema.field("headers").type
+            ),
+        }
+        offsets = np.array([record.offset for record in records], np.int64)
+        timestamps = np.array([record.timestamp for record in records], np.int64)
+        return _arrow(self._schema, self._partition, offsets, timestamps, types, cut)
+
+
+def _arrow(
+    schema: pa.Schema,
+    partition: TopicPartition,
+    offsets: Any,
+    timestamps: Any,
+    types: Any,
+    cut: Mapping[str, Callable[[], pa.Array]],
+) -> pa.RecordBatch:
+    """The columns in the schema's order; `cut` makes those that lie in the records themselves."""
+    rows = len(offsets)
+    makers: dict[str, Callable[[pa.DataType], pa.Array]] = {
+        "topic": lambda kind: pa.repeat(pa.scalar(partition.topic, kind), rows),
+        "partition": lambda kind: pa.array(np.full(rows, partition.partition, np.int32)),
+        "offset": lambda kind: pa.array(offsets),
+        "timestamp": lambda kind: pa.array(timestamps * 1000).cast(kind),
+        "timestampType": lambda kind: pa.array(types.astype(np.int32)),
+    }
+    arrays = [
+        cut[field.name]() if field.name in cut else makers[field.name](field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def headers_array(rows: list[Any], kind: pa.DataType) -> pa.Array:
@@ -155,17 +170,28 @@ def decode(
     queue_began: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in Arrow batches of a size that Spark likes."""
-    columns = Columns(wanted, schema, queue_began)
+    columns = (
+        RecordColumns(wanted, schema, queue_began)
+        if "headers" in schema.names or queue_began is not None
+        else Columns(wanted, schema)
+    )
     for piece in fetched:
         start = max(wanted.start, piece.floor)
         for batch, header in visible_batches(piece, check_crcs):
             if header[0] + header[6] < start or header[0] >= wanted.end:
                 continue
-            columns.add(batch, header, start, wanted.end)
-            if columns.is_full:
-                yield columns.take()
+            try:
+                columns.add(batch, header, start)
+                full = columns.take() if columns.is_full else None
+            except CorruptBatch as failure:
+                place = f"{wanted.partition}: batch at offset {header[0]} or before it"
+                raise CorruptBatch(f"{place}: {failure}") from None
+            if full is not None and full.num_rows:
+                yield full
     if columns.rows:
-        yield columns.take()
+        rest = columns.take()
+        if rest.num_rows:
+            yield rest
 
 
 def visible_batches(

@@ -13,12 +13,14 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.clients import Record, Refused
 
-VERSION = "4.3.1"
+KAFKA = "org.apache.kafka:kafka-clients:4.3.1"
+RABBITMQ = "com.rabbitmq:amqp-client:5.25.0"
+SILENCE = "org.slf4j:slf4j-nop:1.7.36"
 PROGRAMS = Path(__file__).resolve().parents[2] / "conformance" / "java"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "penstock-tests"
 
@@ -26,29 +28,28 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>penstock</groupId><artifactId>tests</artifactId><version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>{}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
+  <dependencies>{}</dependencies>
 </project>
+"""
+DEPENDENCY = """
+    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+    </dependency>
 """
 
 
 @functools.cache
-def jars() -> tuple[Path | None, str]:
+def jars(client: str = KAFKA) -> tuple[Path | None, str]:
     """(directory of the client's jars, "") or (None, why there is none)."""
     for tool in ("java", "javac", "mvn"):
         if not shutil.which(tool):
             return None, f"the Java client: no {tool} on this machine"
-    libraries = CACHE / f"kafka-clients-{VERSION}"
+    libraries = CACHE / "-".join(client.split(":")[1:])
     if not (libraries / "complete").exists():
         scratch = CACHE / f"maven-{os.getpid()}"
         scratch.mkdir(parents=True, exist_ok=True)
-        (scratch / "pom.xml").write_text(POM.format(VERSION))
+        wanted = [DEPENDENCY.format(*one.split(":")) for one in (client, SILENCE)]
+        (scratch / "pom.xml").write_text(POM.format("".join(wanted)))
         copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
         done = subprocess.run(
             copy, cwd=scratch, capture_output=True, text=True, timeout=300, check=False
@@ -60,12 +61,12 @@ def jars() -> tuple[Path | None, str]:
     return libraries, ""
 
 
-def compile_programs(classes: Path) -> str:
+def compile_programs(classes: Path, client: str, programs: Sequence[Path]) -> str:
     """Compile into `classes`; the class path to run with."""
-    libraries, why = jars()
+    libraries, why = jars(client)
     assert libraries is not None, why
     path = f"{libraries}/*"
-    sources = [str(one) for one in sorted(PROGRAMS.glob("*.java"))]
+    sources = [str(one) for one in programs]
     done = subprocess.run(
         ["javac", "-nowarn", "-d", str(classes), "-cp", path, *sources],
         capture_output=True,
@@ -80,17 +81,26 @@ def compile_programs(classes: Path) -> str:
 class Jvm:
     """The running JVM. `do` is safe from several threads: each command has the JVM to itself."""
 
-    def __init__(self, classes: Path) -> None:
+    def __init__(
+        self, classes: Path, client: str = KAFKA, programs: Sequence[Path] | None = None
+    ) -> None:
+        programs = programs or sorted(PROGRAMS.glob("*.java"))
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         self._process = subprocess.Popen(
-            ["java", *options, "-cp", compile_programs(classes), "Main"],
+            ["java", *options, "-cp", compile_programs(classes, client, programs), "Main"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self._lock = threading.Lock()
 
-    def do(self, command: str, *words: str, within: float = 60.0) -> list[str]:
+    def do(
+        self,
+        command: str,
+        *words: str,
+        within: float = 60.0,
+        on_line: Callable[[str], None] | None = None,
+    ) -> list[str]:
         """Run one command; the lines it printed, or Refused with what it failed on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -110,6 +120,8 @@ class Jvm:
                         text = base64.b64decode(line.removeprefix("failed ")).decode()
                         raise Refused(text.splitlines()[0], text)
                     lines.append(line)
+                    if on_line is not None:
+                        on_line(line)
             finally:
                 watchdog.cancel()
 

@@ -255,7 +255,7 @@ class Flow:
         self._thread.start()
 
     def _run(self, spark: Any) -> None:
-        from penstock.spark.pipeline.run import run
+        from penstock.spark.pipeline.flow import run
 
         try:
             run(self._pipeline, spark=spark, show=self._show, stop=self._stop)

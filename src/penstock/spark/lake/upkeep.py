@@ -81,7 +81,10 @@ def _older(kind: str, path: str, table: str, column: str, limit: datetime) -> st
     if "timestamp" not in word:
         raise OptionError(f"{path}: there is no time or date column {column!r}")
     if kind == "delta":
-        return f"{column} < CAST('{limit.isoformat()}' AS TIMESTAMP)"
+        zone, text = 'Some("UTC")', limit.isoformat()
+        if "ntz" in word:
+            zone, text = "None", limit.replace(tzinfo=None).isoformat()
+        return f"{column} < arrow_cast('{text}', 'Timestamp(Microsecond, {zone})')"
     zoned = limit.isoformat() if "tz" in word else limit.replace(tzinfo=None).isoformat()
     return f"{column} < '{zoned}'"
 

@@ -20,8 +20,8 @@ def run(definition: Any, **how: Any) -> Any:
 
 def dry_run(definition: Any, spark: Any = None) -> dict[str, Any]:
     """What it would do, without doing it."""
-    from penstock.spark.pipeline.work import explained
+    from penstock.spark.pipeline.work import explained, patiently
 
     with explained():
-        found: dict[str, Any] = runner(definition).dry_run(definition, spark)
+        found: dict[str, Any] = patiently(lambda: runner(definition).dry_run(definition, spark))
     return found

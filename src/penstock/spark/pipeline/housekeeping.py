@@ -67,6 +67,7 @@ def run(
     """One round, or rounds until stopped; the last result of each table. Needs no Spark."""
     done: dict[str, Upkeep] = {}
     with Running(said.name, show, stop, metrics) as running:
+        running.begun()
         number = 0
         while True:
             for table in said.tables:

@@ -24,7 +24,7 @@ KINDS = {
     "upkeep": ("penstock.spark.pipeline.housekeeping", "Housekeeping"),
 }
 RUNNERS = {
-    "flow": "penstock.spark.pipeline.run",
+    "flow": "penstock.spark.pipeline.flow",
     **{kind: module for kind, (module, _) in KINDS.items() if kind != "flow"},
 }
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, local, seconds_of
 from penstock.spark.pipeline.figures import figures_of
-from penstock.spark.pipeline.run import raise_failure, stop_after_batch
+from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import working
+from penstock.spark.pipeline.work import patiently, working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,11 +102,12 @@ def run(said: Mirror, **how: Any) -> Mirrored:
     left: dict[str, str] = {}
     topics: list[str] = []
     with working(said, **how) as (running, spark):
+        running.begun()
         while True:
             topics = twins.match_topics()
             if topics:
                 syncs.begin(twins, topics)
-                _copy(spark, said, topics, running)
+                patiently(partial(_copy, spark, said, topics, running))
                 syncs.add(reached(Path(said.checkpoint)), twins)
                 if said.groups:
                     done, left = translate_groups(twins, syncs, said.groups)

@@ -17,9 +17,9 @@ from penstock.spark.pipeline import letters
 from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
-from penstock.spark.pipeline.run import raise_failure, stop_after_batch
+from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import spark_for, working
+from penstock.spark.pipeline.work import patiently, spark_for, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,13 +93,18 @@ def run(said: Redrive, **how: Any) -> Redriven:
                 cluster.create_topic(name, max(len(found), 1), {})
         ends = latest(cluster, [TopicPartition(said.topic, p) for p in found], READ_COMMITTED)
         cluster.forget()
-        query = _start(spark, said)
         counts = dict.fromkeys(VERDICTS, 0)
-        try:
-            _watch(query, {(tp.topic, str(tp.partition)): end for tp, end in ends.items()},
-                   counts, running)  # fmt: skip
-        finally:
-            query.stop()
+        goal = {(tp.topic, str(tp.partition)): end for tp, end in ends.items()}
+
+        def drive() -> None:
+            query = _start(spark, said)
+            try:
+                running.begun()
+                _watch(query, goal, counts, running)
+            finally:
+                query.stop()
+
+        patiently(drive)
     return Redriven(running.rows, *counts.values())
 
 

@@ -17,7 +17,7 @@ from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import SINKS, Decode, Sink
 from penstock.spark.pipeline.figures import Figures
-from penstock.spark.pipeline.work import spark_for, working
+from penstock.spark.pipeline.work import patiently, spark_for, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,7 +103,7 @@ def _is_place(text: str) -> bool:
 def run(said: Replay, **how: Any) -> Replayed:
     """Write the range, read it back, compare."""
     with working(said, **how) as (running, spark):
-        rows, place = source_rows(spark, said)
+        rows, place = patiently(lambda: source_rows(spark, said))
         columns = list(rows.columns)
         identity = json.dumps([said.source.topic or said.source.table, place, said.source.where])
         target = [said.sink.bootstrap, said.sink.topic, said.sink.path, said.sink.table]
@@ -233,7 +233,7 @@ def _to_topic(
     before = latest(cluster, partitions, READ_UNCOMMITTED)
     options = {"kafka.bootstrap.servers": bootstrap, "topic": sink.topic, **sink.options}
     options.setdefault("delivery", "exactly-once")
-    writer.format("penstock").options(**options).save()
+    patiently(writer.format("penstock").options(**options).save)
     after = latest(cluster, partitions, READ_UNCOMMITTED)
     cluster.forget()
     bounds = {
@@ -255,7 +255,7 @@ def _to_table(
     if said.once and table.last_batch(sink_id) >= 0:
         return Sum(0, "0"), True
     before = _table_sum(spark, sink, name, columns)
-    writer.format("penstock_lake").options(**options).save()
+    patiently(writer.format("penstock_lake").options(**options).save)
     after = _table_sum(spark, sink, name, columns)
     gained = int(after.checksum) - int(before.checksum)
     return Sum(after.rows - before.rows, str(gained)), False
@@ -265,7 +265,7 @@ def _table_sum(spark: SparkSession, sink: Sink, name: str, columns: list[str]) -
     from penstock.spark.pipeline.steps import table_frame
 
     try:
-        frame = table_frame(spark, sink.kind, sink.path, name)
+        frame = patiently(lambda: table_frame(spark, sink.kind, sink.path, name))
     except Exception as failure:  # Spark wraps whatever a data source raises
         if "there is no" in str(failure) or "PATH_NOT_FOUND" in str(failure):
             return Sum(0, "0")
@@ -281,7 +281,7 @@ def sum_of(rows: DataFrame, columns: list[str]) -> Sum:
     found = rows.select(f.xxhash64(*text).cast("decimal(38,0)").alias("h")).agg(
         f.count(f.lit(1)).alias("rows"), f.coalesce(f.sum("h"), f.lit(0)).alias("checksum")
     )
-    row = found.first()
+    row = patiently(found.first)
     assert row is not None
     return Sum(row["rows"], str(int(row["checksum"])))
 

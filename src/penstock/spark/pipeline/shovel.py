@@ -36,6 +36,7 @@ def run_shovel(
     with Running(said.name, show, stop, metrics) as running:
         source, target = _connect(said.source.amqp), _connect(said.target.amqp)
         try:
+            running.begun()
             moving = Moving(source.channel(), target.channel())
             for queue in said.queues:
                 moving.declare(queue)

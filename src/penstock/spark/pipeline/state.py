@@ -99,6 +99,10 @@ class Running:
         self._state.write(state="starting", **self._own)
         return self
 
+    def begun(self) -> None:
+        """Everything is started, although there may be nothing to do yet."""
+        self._write("running")
+
     def add(self, figures: Figures) -> None:
         self.rows += figures.rows
         self._figures = figures.as_dict()
@@ -113,6 +117,11 @@ class Running:
     def _write(self, state: str, **more: Any) -> None:
         self._state.write(state=state, rows=self.rows, figures=self._figures, **more, **self._own)
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        ending = "stopped" if self.stop.is_set() else "finished"
-        self._write("failed" if kind is not None else ending, ended=time.time())
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: object
+    ) -> None:
+        ended = time.time()
+        if failure is not None:
+            self._write("failed", ended=ended, error=str(failure)[:2000])
+        else:
+            self._write("stopped" if self.stop.is_set() else "finished", ended=ended)

@@ -22,7 +22,7 @@ from penstock.spark.pipeline.building import (
     seconds_of,
 )
 from penstock.spark.pipeline.figures import Figures
-from penstock.spark.pipeline.work import spark_for, working
+from penstock.spark.pipeline.work import patiently, spark_for, working
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def run(said: Traffic, **how: Any) -> Reported:
     from penstock.spark.pipeline.report import write_report
 
     with working(said, **how) as (running, spark):
-        found = tables(spark, said)
+        found = patiently(lambda: tables(spark, said))
         files = write_report(Path(said.report), said, found)
         count = int(found.throughput["records"].sum())
         running.add(Figures(0, count))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline.figures import Figures, Metrics
@@ -17,6 +19,10 @@ from penstock.spark.pipeline.state import Running, state_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+BUSY_TRIES = 30
 
 
 def spark_for(definition: Any, master: str | None = None) -> SparkSession:
@@ -51,6 +57,25 @@ def first_cause(text: str) -> str:
         return ours[-1].partition(": ")[2]
     told = [line for line in lines if not line.startswith(("An error occurred while", "at "))]
     return (told or lines or ["Spark failed"])[0].lstrip(": ")[:500]
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """Do it again when a Python worker of Spark did not come up within its ten seconds, which
+    cannot be set and is short on a busy machine. Only for what may be repeated."""
+    for _ in range(BUSY_TRIES):
+        try:
+            return action()
+        except Exception as failure:
+            if not is_busy(failure):
+                raise
+            log.info("starting again after: %s", first_cause(str(failure)))
+            time.sleep(1)
+    return action()
+
+
+def is_busy(failure: object) -> bool:
+    """Whether Spark gave up waiting for one of its own processes."""
+    return "failed to connect back" in str(failure)
 
 
 @contextmanager

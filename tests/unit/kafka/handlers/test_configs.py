@@ -60,7 +60,7 @@ async def test_every_version_describes_a_topic_fully(version: int) -> None:
         await broker.topics.create("orders", config={"retention.ms": "5"})
         result = await describe(broker, TOPIC, "orders", version=version, include_synonyms=True)
         assert result.error_code is ErrorCode.none
-        assert len(result.configs) == 34
+        assert len(result.configs) == 35
         named = {each.name: each for each in result.configs}
         own, default = named["retention.ms"], named["cleanup.policy"]
         assert (own.value, own.config_source) == ("5", 1)

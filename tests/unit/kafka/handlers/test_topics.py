@@ -48,7 +48,7 @@ async def test_every_version_creates(version: int) -> None:
         assert topic.partition_count == 3
         if version >= 5:
             assert (row.num_partitions, row.replication_factor) == (3, 1)
-            assert len(row.configs) == 34
+            assert len(row.configs) == 35
         if version >= 7:
             assert row.topic_id == topic.id
 

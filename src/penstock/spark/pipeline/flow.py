@@ -1,6 +1,6 @@
 """Running a pipeline: start its queries, show progress, stop after the batch that is running.
 
-    from penstock.spark.pipeline.run import run
+    from penstock.spark.pipeline import load, run
     run(load(Path("orders.toml")))
 
 Figures of each batch go to a callback and to the state file. The first query that fails stops the
@@ -30,7 +30,7 @@ from penstock.spark.pipeline.plan import (
     source_frame,
 )
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import first_cause, spark_for, working
+from penstock.spark.pipeline.work import first_cause, is_busy, patiently, spark_for, working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +51,9 @@ def run(pipeline: Pipeline, **how: Any) -> int:
         queries: list[Any] = []
         try:
             _create_topics(pipeline)
-            starters = _starters(spark, pipeline)
-            queries = [start() for start in starters]
+            starters = patiently(lambda: _starters(spark, pipeline))
+            queries = [patiently(start) for start in starters]
+            running.begun()
             _watch(pipeline, queries, starters, running)
         finally:
             for query in queries:
@@ -162,11 +163,12 @@ def _revive(queries: list[Any], starters: list[Callable[[], Any]], left: int) ->
         failure = None if query.isActive else query.exception()
         if failure is None:
             continue
-        if "penstock.spark.errors." in str(failure) or revived >= left:
+        busy = is_busy(failure)
+        if "penstock.spark.errors." in str(failure) or (revived >= left and not busy):
             raise_failure([query])
         log.warning("starting again after: %s", first_cause(str(failure)))
-        queries[at] = starters[at]()
-        revived += 1
+        queries[at] = patiently(starters[at])
+        revived += not busy
     return revived
 
 

@@ -1,0 +1,110 @@
+"""What every part of the benchmark shares: a session, the connectors that take turns, the clock."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+OURS, THEIRS = "penstock", "kafka"
+
+
+class Bench:
+    """One run."""
+
+    def __init__(
+        self, bootstrap: str, directory: Path, jars: list[Path], rows: int, rounds: int, events: int
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self.rows = rows
+        self.rounds = rounds
+        self.events = events
+        self.formats = [OURS, THEIRS] if jars else [OURS]
+        self._jars = jars
+        self._numbers = count()
+
+    @cached_property
+    def spark(self) -> Any:
+        from penstock.spark.launch import session
+
+        settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+        if self._jars:
+            settings["spark.jars"] = ",".join(map(str, self._jars))
+        return session("benchmark", "local[2]", settings)
+
+    def topic(self, stem: str, partitions: int = 4) -> str:
+        """A new topic."""
+        name = f"{stem}-{next(self._numbers)}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions)])[name].result(20)
+        return name
+
+    def fill(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Write (key, value) pairs as quickly as librdkafka does."""
+        settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "batch.size": 500_000}
+        producer = Producer({**settings, "queue.buffering.max.messages": 2_000_000})
+        for at, (key, value) in enumerate(records):
+            producer.produce(topic, value, key=key)
+            if at % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(300) == 0
+
+    def checkpoint(self) -> str:
+        return str(self.directory / f"checkpoint-{next(self._numbers)}")
+
+    def reader(self, kind: str, topic: str, *, stream: bool = False, **options: str) -> Any:
+        how = self.spark.readStream if stream else self.spark.read
+        options = {"subscribe": topic, "kafka.bootstrap.servers": self.bootstrap, **options}
+        if stream:
+            options.setdefault("startingOffsets", "earliest")
+        return how.format(kind).options(**options).load()
+
+    def run(self, frame: Any, kind: str, **options: str) -> Any:
+        """A streaming query over everything that is there; the query, finished."""
+        if kind in (OURS, THEIRS):
+            options = {"kafka.bootstrap.servers": self.bootstrap, **options}
+        writer = frame.writeStream.format(kind).options(**options)
+        writer = writer.option("checkpointLocation", self.checkpoint())
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    def compare(
+        self,
+        what: str,
+        jobs: dict[str, Callable[[], int]],
+        rounds: int | None = None,
+        *,
+        warm: bool = True,
+    ) -> dict[str, Any]:
+        """Rows a second of each job, by turns; a round before them warms up."""
+        paces: dict[str, list[float]] = {name: [] for name in jobs}
+        for at in range(0 if warm else 1, (rounds or self.rounds) + 1):
+            names = list(jobs) if at % 2 else list(reversed(jobs))
+            for name in names:
+                began = time.perf_counter()
+                done = jobs[name]()
+                pace = done / (time.perf_counter() - began)
+                if at:
+                    paces[name].append(pace)
+        return line(what, paces)
+
+
+def line(what: str, paces: dict[str, list[float]], digits: int = 0) -> dict[str, Any]:
+    """Medians, and the median ratio of ours by theirs."""
+    found: dict[str, Any] = {"what": what}
+    for name, values in paces.items():
+        found[name] = round(statistics.median(values), digits or None)
+    ours = next((name for name in paces if name.startswith(OURS)), None)
+    if THEIRS in paces and ours:
+        pairs = zip(paces[ours], paces[THEIRS], strict=True)
+        found["ratio"] = round(statistics.median(one / other for one, other in pairs), 2)
+    return found
