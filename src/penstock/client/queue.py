@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from penstock.client.errors import Closed, InvalidArgument, PenstockError, TimedOut
+from penstock.client.delivery import Delivery
+from penstock.client.errors import Closed, InvalidArgument, TimedOut
 from penstock.client.message import Message, Receipt
 from penstock.client.queue_home import QueueConsumer, QueueOptions, QueueStats, Redriven, Taken
 from penstock.client.queue_message import QueueMessage
@@ -82,12 +83,12 @@ class Queue:
         outgoing, delay_ms = self._port.prepare(self.name, payload, serializer, wishes)
         if delay_ms:
             self._home.run(self._port.ensure_delays(self.name))
-        future: Future[Receipt] = Future()
-        if not self._port.sender.room.take(outgoing.size, timeout=timeout):
-            future.set_result(Receipt(self.name, 0, -1, dropped=True))
-            return future
-        self._port.post("", self.name, outgoing, delay_ms, settle_future(future))
-        return future
+        delivery = Delivery()
+        if self._port.sender.room.take(outgoing.size, timeout=timeout):
+            self._port.post("", self.name, outgoing, delay_ms, delivery)
+        else:
+            delivery(Receipt(self.name, 0, -1, dropped=True), None)
+        return delivery
 
     def publish_many(
         self,
@@ -369,17 +370,3 @@ class Consumption(Iterator[QueueMessage]):
     def __del__(self) -> None:
         if not getattr(self, "_is_closed", True):
             self._consumer.close_soon()
-
-
-def settle_future(future: Future[Receipt]) -> Any:
-    """What settles a future when its message has landed."""
-
-    def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        if failure is None and receipt is not None:
-            future.set_result(receipt)
-        else:
-            future.set_exception(failure)
-
-    return settle
