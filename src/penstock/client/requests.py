@@ -18,6 +18,7 @@ from penstock.client.queue_home import QueueOptions
 from penstock.client.queue_message import ERROR, ERROR_TYPE, QueueMessage
 from penstock.client.queue_port import QueuePort
 from penstock.client.serializer import Serializer
+from penstock.client.wishes import PublishWishes
 
 log = logging.getLogger("penstock")
 
@@ -31,6 +32,7 @@ class Requests:
         self._port = port
         self._lock = threading.Lock()
         self._waiting: dict[str, Future[QueueMessage]] = {}
+        self._asked: dict[str, Queue] = {}
         self._answers: Queue | None = None
         self._messages: Consumption | None = None
         self._thread: threading.Thread | None = None
@@ -73,14 +75,17 @@ class Requests:
         future: Future[QueueMessage] = Future()
         self._waiting[correlation_id] = future
         try:
-            Queue(self._port, queue, QueueOptions()).publish(
-                payload,
-                serializer=serializer,
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                ttl=timeout,
-                headers=headers,
-            )
+            wishes: PublishWishes = {
+                "correlation_id": correlation_id,
+                "reply_to": reply_to,
+                "ttl": timeout,
+                "headers": headers,
+            }
+            try:
+                self._queue(queue).publish(payload, serializer=serializer, **wishes)
+            except NotFound:  # it was deleted since the last question
+                self._asked.pop(queue, None)
+                self._queue(queue).publish(payload, serializer=serializer, **wishes)
             answer = future.result(timeout)
         except TimeoutError:
             raise TimedOut(f"nobody at {queue!r} answered within {timeout} s") from None
@@ -90,6 +95,13 @@ class Requests:
             kind = answer.headers.get(ERROR_TYPE, "error")
             raise RequestFailed(f"{kind} at {queue!r}: {answer.error}")
         return answer
+
+    def _queue(self, name: str) -> Queue:
+        """The queue to ask at, opened once."""
+        found = self._asked.get(name)
+        if found is None:
+            found = self._asked[name] = Queue(self._port, name, QueueOptions())
+        return found
 
     def close(self) -> None:
         if self._messages is not None:
