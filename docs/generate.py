@@ -23,6 +23,7 @@ from penstock.kafka.dispatch import APIS
 from penstock.model.topic_settings import SETTINGS
 
 HERE = Path(__file__).resolve().parent / "reference"
+MODULES = ("aio", "embedded", "sql", "testing")
 MADE = "<!-- Made by `make docs` from the code; change it there. -->\n"
 
 
@@ -137,8 +138,10 @@ def _library() -> str:
         ("penstock", penstock, {"Admin": Admin}),
         ("penstock.aio", penstock.aio, {"AsyncAdmin": AsyncAdmin}),
         ("penstock.testing", penstock.testing, {}),
+        ("penstock.sql", penstock.sql, {}),
+        ("penstock.embedded", penstock.embedded, {}),
     ):
-        names = [name for name in module.__all__ if name not in ("aio", "testing")]
+        names = [name for name in module.__all__ if name not in MODULES]
         found = {name: getattr(module, name) for name in names} | more
         plain = {name: thing for name, thing in found.items() if not _has_calls(thing)}
         rows = [(f"`{name}{_parameters(thing)}`", _first(thing)) for name, thing in plain.items()]

@@ -29,9 +29,10 @@ MODULES = sorted(
     for path in (SOURCES / "penstock" / room).glob("*.py")
     if ">>>" in path.read_text()
 )
+MODULES_OF_IT = ("aio", "embedded", "sql", "testing")
 PUBLIC: list[Any] = [
     Admin,
-    *(getattr(penstock, name) for name in penstock.__all__ if name not in ("aio", "testing")),
+    *(getattr(penstock, name) for name in penstock.__all__ if name not in MODULES_OF_IT),
     *(getattr(penstock.testing, name) for name in penstock.testing.__all__),
 ]
 
@@ -87,6 +88,6 @@ def test_every_public_call_has_an_example() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "library.md").read_text()
     names = [*penstock.__all__, *penstock.aio.__all__, *penstock.testing.__all__]
-    modules = ("aio", "testing")
-    assert [name for name in names if f"`{name}" not in page and name not in modules] == []
-    assert all(f"## penstock.{name}" in page for name in modules)
+    names += [*penstock.embedded.__all__, *penstock.sql.__all__]
+    assert [name for name in names if f"`{name}" not in page and name not in MODULES_OF_IT] == []
+    assert all(f"## penstock.{name}" in page for name in MODULES_OF_IT)

@@ -69,6 +69,15 @@ class Inbox:
         """Whether the message is new, and remember it: for a transaction of your own.
 
         It is remembered when you commit, and not when you roll back.
+
+        >>> import sqlite3, tempfile
+        >>> file = tempfile.NamedTemporaryFile(suffix=".db")
+        >>> with Inbox(lambda: sqlite3.connect(file.name), "billing") as inbox:
+        ...     inbox.create_table()
+        ...     with closing(sqlite3.connect(file.name)) as database, database:
+        ...         message = Message(b"order 7", message_id="order-7")
+        ...         inbox.is_first(database, message), inbox.is_first(database, message)
+        (True, False)
         """
         added = Dialect(connection).statement(_ADD, table=self._table)
         with closing(connection.cursor()) as cursor:
@@ -76,7 +85,15 @@ class Inbox:
             return bool(cursor.rowcount == 1)
 
     def forget(self, older_than: Seconds) -> int:
-        """Forget the ids of long ago; how many. Keep them as long as a message may come again."""
+        """Forget the ids of long ago; how many. Keep them as long as a message may come again.
+
+        >>> import sqlite3, tempfile
+        >>> file = tempfile.NamedTemporaryFile(suffix=".db")
+        >>> with Inbox(lambda: sqlite3.connect(file.name), "billing") as inbox:
+        ...     inbox.create_table()
+        ...     inbox.forget(older_than=7 * 24 * 3600)
+        0
+        """
         before = time.time_ns() // 1_000_000 - milliseconds(older_than, "older_than")
         dialect = self._database.dialect
         with self._database.transaction() as cursor:
