@@ -198,6 +198,26 @@ def test_a_consumer_of_a_queue_gets_over_a_lost_connection(penstock_broker: Brok
         assert found["a"].delivery_count == 1
 
 
+def test_workers_and_requests_get_over_lost_connections(penstock_broker: BrokerForTests) -> None:
+    mq = penstock_broker.connect()
+
+    @mq.reply("rpc")
+    def echo(message: penstock.QueueMessage) -> bytes:
+        return message.payload
+
+    assert mq.request("rpc", "before", timeout=PATIENCE).text == "before"
+    penstock_broker.faults.drop_connections()
+
+    def asked() -> str | None:
+        try:
+            return mq.request("rpc", "after", timeout=2).text
+        except penstock.PenstockError:  # what was on its way when the connection broke
+            return None
+
+    assert eventually(asked, within=40) == "after"
+    echo.stop()
+
+
 def test_a_broker_that_is_down(penstock_broker: BrokerForTests) -> None:
     mq = penstock_broker.connect(timeout=2)
     mq.publish("orders", "a", partition=0)

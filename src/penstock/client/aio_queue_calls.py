@@ -174,7 +174,9 @@ class AsyncQueueCalls:
         return found
 
     async def _answer_queue(self) -> AsyncQueue:
-        if self._answers is None:
+        # The queue goes with its consumer, and that may have lost its connection.
+        if self._answers is None or (self._listening is not None and self._listening.done()):
+            self._listening = None
             options = QueueOptions(durable=False, auto_delete=True, expires=_EXPIRES_SECONDS)
             name = f"reply.{uuid.uuid4().hex}"
             self._answers = asyncio.ensure_future(self._open(name, options))

@@ -40,21 +40,24 @@ class Requests:
     def _address(self) -> str:
         """The queue for answers, made at the first question."""
         with self._lock:
-            if self._answers is None:
+            # The queue goes with its consumer, and that may have lost its connection.
+            if self._answers is None or self._thread is None or not self._thread.is_alive():
                 name = f"reply.{uuid.uuid4().hex}"
                 options = QueueOptions(durable=False, auto_delete=True, expires=_EXPIRES_SECONDS)
                 self._answers = Queue(self._port, name, options)
                 self._messages = self._answers.consume(prefetch=1000)
                 self._thread = threading.Thread(
-                    target=self._listen, name="penstock-replies", daemon=True
+                    target=self._listen,
+                    args=(self._messages,),
+                    name="penstock-replies",
+                    daemon=True,
                 )
                 self._thread.start()
             return self._answers.name
 
-    def _listen(self) -> None:
-        assert self._messages is not None
+    def _listen(self, messages: Consumption) -> None:
         try:
-            for message in self._messages:
+            for message in messages:
                 future = self._waiting.pop(message.correlation_id or "", None)
                 message.ack()
                 if future is not None:  # else whoever asked has given up
