@@ -46,11 +46,11 @@ unit: $(READY) ## Only the fast tests
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
 
-spark-crash: $(SPARK) ## Kill Spark's driver and the broker, a dozen times each
+spark-crash: $(SPARK) ## Kill Spark's driver and the broker, a dozen times each (half an hour)
 	PENSTOCK_TEST_KILLS=12 $(PYTEST) -q -rP tests/spark/test_crash.py tests/spark/test_lake_crash.py
 
 spark-bench: $(SPARK) ## Spark: rows a second beside its own connector, Nexmark; writes the report
-	$(BIN)/python -m benchmarks.spark
+	$(BIN)/python -m benchmarks.spark --write
 
 lint: $(READY) ## Style, imports and types
 	$(BIN)/ruff check src tests benchmarks docs examples

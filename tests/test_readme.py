@@ -3,6 +3,7 @@
 Commands run in a copy of the tree and a virtual environment of their own, as `pip install .` says.
 The packages Penstock needs are lent to it from this environment, so that no network is asked.
 The addresses 127.0.0.1:9092, :5672 and :8080 are replaced by free ones; all else is as written.
+The example of Spark runs in tests/spark.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```$", README, flags=re.M | re.S)
 INLINE = re.findall(r"`(penstock [^`]*)`", README)
 RUN, BY_HAND = (text for language, text in BLOCKS if language == "bash")
-KAFKA_EXAMPLE, AMQP_EXAMPLE, *LIBRARY = (text for language, text in BLOCKS if language == "python")
+KAFKA_EXAMPLE, AMQP_EXAMPLE, *LIBRARY, _ = (
+    text for language, text in BLOCKS if language == "python"
+)
 SAYS = {
     "@mq.worker": ["mail to anna@example.org"],
     "mq.subscribe": ["9 clicks", "[1, 4, 7]"],

@@ -78,16 +78,11 @@ class Bench:
         return query
 
     def compare(
-        self,
-        what: str,
-        jobs: dict[str, Callable[[], int]],
-        rounds: int | None = None,
-        *,
-        warm: bool = True,
+        self, what: str, jobs: dict[str, Callable[[], int]], rounds: int | None = None
     ) -> dict[str, Any]:
         """Rows a second of each job, by turns; a round before them warms up."""
         paces: dict[str, list[float]] = {name: [] for name in jobs}
-        for at in range(0 if warm else 1, (rounds or self.rounds) + 1):
+        for at in range((rounds or self.rounds) + 1):
             names = list(jobs) if at % 2 else list(reversed(jobs))
             for name in names:
                 began = time.perf_counter()

@@ -60,7 +60,7 @@ def measure(bench: Bench) -> Iterator[dict[str, Any]]:
         jobs: dict[str, Callable[[], int]] = {
             kind: partial(_run, bench, kind, topic, query) for kind in bench.formats
         }
-        yield bench.compare(name, jobs, 1, warm=bool(bench.rounds > 3))
+        yield bench.compare(name, jobs, 1)
 
 
 def _run(bench: Bench, kind: str, topic: str, query: Callable[[Any], Any]) -> int:

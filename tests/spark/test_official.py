@@ -1,6 +1,8 @@
-"""Spark's own Kafka connector, as others have it, reading and writing Penstock; where Maven has it.
+"""The others: Spark's own Kafka connector on Penstock, and our source on Apache Kafka.
 
-A process of its own: the connector's jars must be there before the JVM starts.
+Both come from Maven; where it cannot be reached the end of the run says so. The connector has a
+process of its own: its jars must be there before the JVM starts. All tests of this source run
+against Apache Kafka with PENSTOCK_TEST_BOOTSTRAP=HOST:PORT; here is the short form.
 """
 
 from __future__ import annotations
@@ -69,3 +71,41 @@ def test_the_official_connector_reads_and_writes_penstock(
     assert found == [row["value"] for row in rows]
     assert all(record.headers() for record in records(target, 2))
     assert sorted(record.value() for record in records(back, 2)) == found
+
+
+def test_this_source_reads_and_writes_apache_kafka_exactly_once(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.peers import Unavailable, apache_kafka
+
+    from .conftest import fill_topic, records_of
+
+    monkeypatch.chdir(tmp_path)
+    values = [b"%05d" % at for at in range(1000)]
+    try:
+        with apache_kafka() as kafka:
+            fill_topic(kafka.bootstrap, "in", values)
+            brokers = {"kafka.bootstrap.servers": kafka.bootstrap}
+            for _ in range(2):
+                query = (
+                    spark.readStream.format("penstock")
+                    .options(**brokers, subscribe="in", startingOffsets="earliest")
+                    .option("maxOffsetsPerTrigger", "600")
+                    .load()
+                    .select("value")
+                    .writeStream.format("penstock")
+                    .options(**brokers, topic="out", stageInlineBytes="2000")
+                    .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                assert query.awaitTermination(120)
+                commits = (tmp_path / "checkpoint" / "commits").glob("[0-9]*")
+                max(commits, key=lambda path: int(path.name)).unlink()  # as after a crash
+            found = records_of(kafka.bootstrap, "out", 4)
+            frame = spark.read.format("penstock").options(**brokers, subscribe="out").load()
+            assert frame.count() == 1000
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert sorted(record.value() for record in found) == values

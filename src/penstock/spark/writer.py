@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-INLINE_BYTES = 4 << 20
+# What a task may carry along in its result. Results meet in the driver, whose share of them is
+# bounded (spark.driver.maxResultSize, 1 GiB): so the first tasks carry much, all others little.
+INLINE_BYTES = 8 << 20
+INLINE_TASKS, INLINE_BYTES_OF_OTHERS = 32, 64 << 10
 TRANSACTION_TIMEOUT_MS = 5 * 60_000  # a driver that dies holds back readers no longer than this
 SWEEP_EVERY = 100  # batches
 _IGNORED = ("offset", "timestampType")  # what a read has and a write does not need
@@ -146,7 +149,11 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
     if said.delivery == AT_LEAST_ONCE:
         Producer(said.cluster, acks=said.acks).send(batches())
         return TaskOutput(None, encoder.rows)
-    stage = Stage(said.cluster, sink, uuid.uuid4().hex, said.inline_bytes)
+    context = TaskContext.get()
+    inline_bytes = said.inline_bytes
+    if context is not None and context.partitionId() >= INLINE_TASKS:
+        inline_bytes = min(inline_bytes, INLINE_BYTES_OF_OTHERS)
+    stage = Stage(said.cluster, sink, uuid.uuid4().hex, inline_bytes)
     for batch in batches():
         stage.add(batch)
     return TaskOutput(stage.finish(encoder.rows), encoder.rows)
