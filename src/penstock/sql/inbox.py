@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.client.errors import InvalidArgument
 from penstock.client.message import Message, Seconds, milliseconds
-from penstock.sql.database import Connect, Database, Dialect
+from penstock.sql.database import Connect, Database, Dialect, table_needed
 
 _CREATE = """CREATE TABLE IF NOT EXISTS {table} (
     consumer TEXT NOT NULL, message_id TEXT NOT NULL, processed_ms BIGINT NOT NULL,
@@ -80,8 +80,9 @@ class Inbox:
         (True, False)
         """
         added = Dialect(connection).statement(_ADD, table=self._table)
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(added, (self.consumer, _id(message), time.time_ns() // 1_000_000))
+        values = (self.consumer, _id(message), time.time_ns() // 1_000_000)
+        with table_needed(self._table, "create_table"), closing(connection.cursor()) as cursor:
+            cursor.execute(added, values)
             return bool(cursor.rowcount == 1)
 
     def forget(self, older_than: Seconds) -> int:
