@@ -67,7 +67,7 @@ class RemoteQueues:
         self._settings = settings
         self._thread = LoopThread("penstock-amqp")
         self._management = Management(
-            settings.http, settings.username, settings.password, settings.timeout
+            settings.http, settings.username, settings.password, settings.timeout, settings.tls
         )
         self._connection: AmqpConnection | None = None
         self._control: AmqpChannel | None = None
