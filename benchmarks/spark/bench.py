@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 OURS, THEIRS = "penstock", "kafka"
+
+
+class Done(NamedTuple):
+    """What a job did; without seconds, all of its time counts."""
+
+    rows: int
+    seconds: float | None = None
 
 
 class Bench:
@@ -67,18 +74,24 @@ class Bench:
             options.setdefault("startingOffsets", "earliest")
         return how.format(kind).options(**options).load()
 
-    def run(self, frame: Any, kind: str, **options: str) -> Any:
-        """A streaming query over everything that is there; the query, finished."""
+    def run(self, frame: Any, kind: str, **options: str) -> list[dict[str, Any]]:
+        """A streaming query over everything that is there; the progress of its batches."""
         if kind in (OURS, THEIRS):
             options = {"kafka.bootstrap.servers": self.bootstrap, **options}
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", self.checkpoint())
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        return query
+        return list(query.recentProgress)
+
+    def stream(self, frame: Any, kind: str, **options: str) -> Done:
+        """The same as rows and seconds, without the first batch, which starts the workers."""
+        batches = self.run(frame, kind, **options)[1:]
+        spent_ms = sum(batch["durationMs"]["triggerExecution"] for batch in batches)
+        return Done(sum(batch["numInputRows"] for batch in batches), spent_ms / 1000)
 
     def compare(
-        self, what: str, jobs: dict[str, Callable[[], int]], rounds: int | None = None
+        self, what: str, jobs: dict[str, Callable[[], Done]], rounds: int | None = None
     ) -> dict[str, Any]:
         """Rows a second of each job, by turns; a round before them warms up."""
         paces: dict[str, list[float]] = {name: [] for name in jobs}
@@ -87,9 +100,9 @@ class Bench:
             for name in names:
                 began = time.perf_counter()
                 done = jobs[name]()
-                pace = done / (time.perf_counter() - began)
+                spent = done.seconds or time.perf_counter() - began
                 if at:
-                    paces[name].append(pace)
+                    paces[name].append(done.rows / spent)
         return line(what, paces)
 
 
