@@ -22,7 +22,7 @@ from .test_crash import SETTINGS, Supervisor, _create, _fill_for, _kills, seed
 from .test_pipeline import rows_of
 
 __all__ = ["seed"]
-pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(3600)]
 JOB = Path(__file__).with_name("lake_job.py")
 
 
