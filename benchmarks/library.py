@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import chart, peers
 from benchmarks.library_contenders import ELSEWHERE, MANY, MEANS, SLOW
@@ -36,9 +36,9 @@ import json, time
 from penstock.testing import broker
 times = []
 for _ in range({count}):
-    begin = time.perf_counter()
-    with broker() as started:
-        times.append(time.perf_counter() - begin)
+    began, worked = time.perf_counter(), time.process_time()
+    with broker():
+        times.append((time.perf_counter() - began, time.process_time() - worked))
 print(json.dumps(times))
 """
 
@@ -73,11 +73,17 @@ def one_round(figures: Rounds, count: int, only: str) -> None:
         say(f"  {name}: publish {result['publish']:,.0f}  consume {result['consume']:,.0f}")
 
 
-def fixture_ms(count: int) -> list[float]:
-    """How long each of some fixtures in one process took to be ready; the first is left out, for it
-    pays for the imports."""
-    times: list[float] = run("-c", FIXTURE.format(count=count + 1))
-    return [each * 1000 for each in times[1:]]
+class Fixture(NamedTuple):
+    """How long one took to be ready, and the processor time of that, in milliseconds."""
+
+    ready: float
+    cpu: float
+
+
+def fixtures(count: int) -> list[Fixture]:
+    """Some fixtures in one process; the first is left out, for it pays for the imports."""
+    times = run("-c", FIXTURE.format(count=count + 1))
+    return [Fixture(ready * 1000, cpu * 1000) for ready, cpu in times[1:]]
 
 
 def best(figures: Rounds, name: str, key: str) -> float | None:
@@ -86,12 +92,12 @@ def best(figures: Rounds, name: str, key: str) -> float | None:
     return statistics.median(row[key] for row in rows) if rows else None
 
 
-def verdicts(figures: Rounds, fixture: list[float]) -> list[tuple[str, float, float, bool]]:
+def verdicts(figures: Rounds, fixture: list[Fixture]) -> list[tuple[str, float, float, bool]]:
     rows: list[tuple[str, float, float, bool]] = []
     for what, bar in BARS.items():
         if what.startswith("fixture"):
             if fixture:
-                median = statistics.median(fixture)
+                median = statistics.median(each.ready for each in fixture)
                 rows.append((what, median, bar, median <= bar))
             continue
         figure = best(figures, what.partition(":")[0], "publish")
@@ -100,24 +106,34 @@ def verdicts(figures: Rounds, fixture: list[float]) -> list[tuple[str, float, fl
     return rows
 
 
-def report(figures: Rounds, fixture: list[float]) -> str:
+def report(figures: Rounds, fixture: list[Fixture]) -> str:
     lines = ["| bar of the design | measured | bar | |", "|---|---|---|---|"]
     for what, figure, bar, met in verdicts(figures, fixture):
         verdict = "met" if met else "**missed**"
         lines.append(f"| {what} | {figure:,.0f} | {bar:,} | {verdict} |")
     lines += [
         "",
-        "| messages a second, 100 B | published, and then | publish | consume |",
-        "|---|---|---|---|",
+        "| messages a second, 100 B | published, and then | publish | cpu us | consume | cpu us |",
+        "|---|---|---|---|---|---|",
     ]
     for name in figures:
-        cells = [best(figures, name, key) or 0.0 for key in ("publish", "consume")]
-        lines.append(f"| {name} | {MEANS[name]} | {cells[0]:,.0f} | {cells[1]:,.0f} |")
+        cells = [
+            f"{best(figures, name, key) or 0.0:,.{digits}f}"
+            for key, digits in (
+                ("publish", 0),
+                ("publish_us", 1),
+                ("consume", 0),
+                ("consume_us", 1),
+            )
+        ]
+        lines.append(f"| {name} | {MEANS[name]} | {' | '.join(cells)} |")
     if fixture:
+        ready = [each.ready for each in fixture]
+        cpu = statistics.median(each.cpu for each in fixture)
         lines += [
             "",
-            f"A fixture was ready after {statistics.median(fixture):.0f} ms (median of "
-            f"{len(fixture)}; the slowest took {max(fixture):.0f} ms).",
+            f"A fixture was ready after {statistics.median(ready):.0f} ms (median of {len(ready)}, "
+            f"from {min(ready):.0f} to {max(ready):.0f} ms), {cpu:.0f} ms of which were work.",
         ]
     return "\n".join(lines) + "\n"
 
@@ -158,7 +174,7 @@ def main() -> int:
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: messages a second, 100 B")
         one_round(figures, count, given.only)
-    fixture = [] if given.only else fixture_ms(5 if given.quick else 20)
+    fixture = [] if given.only else fixtures(5 if given.quick else 20)
     table = report(figures, fixture)
     sys.stdout.write(table)
     if given.write:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PAYLOAD = b"x" * 100
 TOPIC = "bench"
@@ -46,9 +46,9 @@ MEANS = {
 SLOW = {
     "penstock.open, publish": 50,
     "penstock.open, queue": 2,
-    "persist-queue, file": 50,
-    "persist-queue, SQLite": 50,
-    "huey, SQLite": 50,
+    "persist-queue, file": 100,
+    "persist-queue, SQLite": 100,
+    "huey, SQLite": 100,
 }  # by how much less is done, for it to end this week
 MANY = {"penstock.open, publish_many", "penstock.connect, publish_many", "confluent-kafka alone"}
 
@@ -60,17 +60,43 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=Path.cwd())
 
 
-def timed(count: int, work: Callable[[], object]) -> float:
-    """How often a second."""
-    begin = time.perf_counter()
+class Stopwatch:
+    """Measures from its making to `stop`: how many a second, and the processor time of each."""
+
+    def __init__(self) -> None:
+        self._began, self._worked = time.perf_counter(), time.process_time()
+
+    def stop(self, count: int) -> Measured:
+        seconds, worked = time.perf_counter() - self._began, time.process_time() - self._worked
+        return Measured(count / seconds, worked / count * 1e6)
+
+
+class Measured(NamedTuple):
+    """The processor time is that of this process, all its threads, in microseconds."""
+
+    per_second: float
+    cpu_us: float
+
+
+def timed(count: int, work: Callable[[], object]) -> Measured:
+    watch = Stopwatch()
     work()
-    return count / (time.perf_counter() - begin)
+    return watch.stop(count)
+
+
+def figures(published: Measured, consumed: Measured) -> Figures:
+    return {
+        "publish": published.per_second,
+        "publish_us": published.cpu_us,
+        "consume": consumed.per_second,
+        "consume_us": consumed.cpu_us,
+    }
 
 
 # --- ours -----------------------------------------------------------------------------------------
 
 
-def _read_all(mq: Any, count: int) -> float:
+def _read_all(mq: Any, count: int) -> Measured:
     """From joining a group to having handled every message."""
 
     def read() -> None:
@@ -97,7 +123,7 @@ def _streams(mq: Any, count: int, how: str) -> Figures:
         "publish": lambda: [mq.publish(TOPIC, PAYLOAD) for _ in range(count)],
     }
     published = timed(count, work[how])
-    return {"publish": published, "consume": _read_all(mq, count)}
+    return figures(published, _read_all(mq, count))
 
 
 def _opened(count: int, how: str) -> Figures:
@@ -135,7 +161,7 @@ def _queue(count: int) -> Figures:
                 for _ in range(count):
                     next(messages).ack()
 
-        return {"publish": published, "consume": timed(count, take)}
+        return figures(published, timed(count, take))
 
 
 def _async(count: int) -> Figures:
@@ -145,14 +171,14 @@ def _async(count: int) -> Figures:
         async with penstock.aio.open(data) as mq:
             await mq.admin.create_topic(TOPIC, partitions=4)
             await mq.publish("warm", PAYLOAD)
-            begin = time.perf_counter()
+            watch = Stopwatch()
             await asyncio.gather(*[await mq.send(TOPIC, PAYLOAD) for _ in range(count)])
-            published = count / (time.perf_counter() - begin)
-            begin, seen = time.perf_counter(), 0
+            published = watch.stop(count)
+            watch, seen = Stopwatch(), 0
             async with mq.subscribe(TOPIC, group="bench") as messages:
                 while seen < count:
                     seen += len(await messages.batch(5_000, timeout=60))
-            return {"publish": published, "consume": count / (time.perf_counter() - begin)}
+            return figures(published, watch.stop(count))
 
     with _directory() as data:
         return asyncio.run(main(data))
@@ -195,7 +221,7 @@ def _confluent(count: int, bootstrap: str) -> Figures:
 
     consumed = timed(count, read)
     consumer.close()
-    return {"publish": published, "consume": consumed}
+    return figures(published, consumed)
 
 
 def _aiokafka(count: int, bootstrap: str) -> Figures:
@@ -205,22 +231,22 @@ def _aiokafka(count: int, bootstrap: str) -> Figures:
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=2)
         await producer.start()
         await producer.send_and_wait("warm", PAYLOAD)
-        begin = time.perf_counter()
+        watch = Stopwatch()
         for future in [await producer.send(TOPIC, PAYLOAD) for _ in range(count)]:
             await future
-        published = count / (time.perf_counter() - begin)
+        published = watch.stop(count)
         await producer.stop()
         consumer = AIOKafkaConsumer(
             TOPIC, bootstrap_servers=bootstrap, group_id="bench", auto_offset_reset="earliest"
         )
-        begin, seen = time.perf_counter(), 0
+        watch, seen = Stopwatch(), 0
         await consumer.start()
         while seen < count:
             found = await consumer.getmany(timeout_ms=1000, max_records=5_000)
             seen += sum(map(len, found.values()))
-        consumed = count / (time.perf_counter() - begin)
+        consumed = watch.stop(count)
         await consumer.stop()
-        return {"publish": published, "consume": consumed}
+        return figures(published, consumed)
 
     return asyncio.run(main())
 
@@ -231,17 +257,17 @@ def _aiokafka(count: int, bootstrap: str) -> Figures:
 def _queue_queue(count: int) -> Figures:
     waiting: queue.Queue[bytes] = queue.Queue()
     published = timed(count, lambda: [waiting.put(PAYLOAD) for _ in range(count)])
-    taken: list[float] = []
+    taken: list[Measured] = []
     thread = threading.Thread(
         target=lambda: taken.append(timed(count, lambda: [waiting.get() for _ in range(count)]))
     )
     thread.start()
     thread.join()
-    return {"publish": published, "consume": taken[0]}
+    return figures(published, taken[0])
 
 
 def _drain(waiting: Any, answer: Any, count: int) -> None:
-    answer.put(timed(count, lambda: [waiting.get() for _ in range(count)]))
+    answer.put(tuple(timed(count, lambda: [waiting.get() for _ in range(count)])))
 
 
 def _multiprocessing(count: int) -> Figures:
@@ -249,13 +275,10 @@ def _multiprocessing(count: int) -> Figures:
     waiting, answer = context.Queue(), context.Queue()
     other = context.Process(target=_drain, args=(waiting, answer, count))
     other.start()
-    begin = time.perf_counter()
-    for _ in range(count):
-        waiting.put(PAYLOAD)
-    published = count / (time.perf_counter() - begin)
-    consumed = answer.get()
+    published = timed(count, lambda: [waiting.put(PAYLOAD) for _ in range(count)])
+    consumed = Measured(*answer.get())
     other.join()
-    return {"publish": published, "consume": consumed}
+    return figures(published, consumed)
 
 
 def _persist_queue(count: int, kind: str) -> Figures:
@@ -268,7 +291,7 @@ def _persist_queue(count: int, kind: str) -> Figures:
             waiting = persistqueue.SQLiteQueue(data, auto_commit=True)
         published = timed(count, lambda: [waiting.put(PAYLOAD) for _ in range(count)])
         consumed = timed(count, lambda: [waiting.get() for _ in range(count)])
-        return {"publish": published, "consume": consumed}
+        return figures(published, consumed)
 
 
 def _huey(count: int) -> Figures:
@@ -286,7 +309,7 @@ def _huey(count: int) -> Figures:
                 huey.execute(huey.dequeue())
 
         published = timed(count, lambda: [work(PAYLOAD) for _ in range(count)])
-        return {"publish": published, "consume": timed(count, run)}
+        return figures(published, timed(count, run))
 
 
 def measure(name: str, count: int, bootstrap: str) -> Figures:

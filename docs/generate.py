@@ -6,6 +6,7 @@ them is not what this would write.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import Any
 
 import typer
 
+import penstock
+import penstock.aio
+import penstock.testing
 from penstock.cli.main import app
 from penstock.config import OPTIONS
 from penstock.kafka.dispatch import APIS
 from penstock.model.topic_settings import SETTINGS
 
 HERE = Path(__file__).resolve().parent / "reference"
+MODULES = ("aio", "embedded", "sql", "testing")
 MADE = "<!-- Made by `make docs` from the code; change it there. -->\n"
 
 
@@ -29,6 +34,7 @@ def pages() -> dict[str, str]:
         "topic-settings.md": _topic_settings(),
         "commands.md": _commands(),
         "kafka-apis.md": _kafka_apis(),
+        "library.md": _library(),
     }
 
 
@@ -117,6 +123,93 @@ def _kafka_apis() -> str:
         "What the broker tells clients that it serves, and serves. Clients choose the newest\n"
         "version that both know.\n\n" + _table(("key", "API", "versions", ""), rows)
     )
+
+
+def _library() -> str:
+    from penstock.client.admin import Admin
+    from penstock.client.aio_admin import AsyncAdmin
+
+    parts = [
+        f"# The Python library\n\n{MADE}",
+        "Every public name, with the first sentence of what it says about itself; the rest is in\n"
+        "`help(penstock.Client.publish)` and so on, with an example that a test runs.\n",
+    ]
+    for title, module, more in (
+        ("penstock", penstock, {"Admin": Admin}),
+        ("penstock.aio", penstock.aio, {"AsyncAdmin": AsyncAdmin}),
+        ("penstock.testing", penstock.testing, {}),
+        ("penstock.sql", penstock.sql, {}),
+        ("penstock.embedded", penstock.embedded, {}),
+    ):
+        names = [name for name in module.__all__ if name not in MODULES]
+        found = {name: getattr(module, name) for name in names} | more
+        plain = {name: thing for name, thing in found.items() if not _has_calls(thing)}
+        rows = [(f"`{name}{_parameters(thing)}`", _first(thing)) for name, thing in plain.items()]
+        parts.append(f"\n## {title}\n\n" + _table(("name", ""), rows))
+        for name, thing in found.items():
+            if name not in plain:
+                parts.append(f"\n### `{name}`\n\n{_first(thing)}\n\n" + _calls(thing))
+    parts.append(
+        "\n## What a client tells of itself\n\n"
+        "`open` and `connect` take `metrics=True` (or a registry) for Prometheus:\n\n"
+        + _table(("metric", "labels", ""), _client_metrics())
+        + "\nand `tracing=True` (or a provider; by itself where OpenTelemetry's SDK is loaded)\n"
+        "for spans `publish <destination>` and `process <source>`. Logs are those of the logger\n"
+        "`penstock`.\n"
+    )
+    return "".join(parts)
+
+
+def _client_metrics() -> Iterator[tuple[str, str, str]]:
+    from prometheus_client import CollectorRegistry, Counter
+
+    from penstock.client.metrics import Meter
+
+    registry = CollectorRegistry()
+    Meter(registry)
+    for metric in registry._collector_to_names:
+        ending = "_total" if isinstance(metric, Counter) else ""
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        yield f"`{metric._name}{ending}`", labels, metric._documentation
+
+
+def _has_calls(thing: Any) -> bool:
+    return inspect.isclass(thing) and not issubclass(thing, Exception)
+
+
+def _first(thing: Any) -> str:
+    """The first sentence of its words."""
+    text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return text.split(". ")[0].removesuffix(".") + "." if text else ""
+
+
+def _parameters(thing: Any) -> str:
+    if not inspect.isroutine(thing) or isinstance(thing, property):
+        return ""
+    shown = []
+    for one in inspect.signature(thing).parameters.values():
+        if one.name in ("self", "cls"):
+            continue
+        if (
+            one.kind is one.KEYWORD_ONLY
+            and "*" not in shown
+            and not any(text.startswith("*") for text in shown)
+        ):
+            shown.append("*")
+        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        default = "" if one.default is one.empty else f"={one.default!r}"
+        shown.append(f"{stars}{one.name}{default}")
+    return f"({', '.join(shown)})"
+
+
+def _calls(kind: Any) -> str:
+    rows = []
+    for name in sorted(dir(kind)):
+        thing = inspect.getattr_static(kind, name)
+        if name.startswith("_") or not (inspect.isfunction(thing) or isinstance(thing, property)):
+            continue
+        rows.append((f"`{name}{_parameters(thing)}`", _first(thing)))
+    return _table(("", ""), rows) if rows else ""
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from penstock import aio, testing
+    from penstock import aio, embedded, sql, testing
     from penstock.client.errors import (
         AlreadyExists,
         Closed,
@@ -100,8 +100,10 @@ __all__ = [
     "Worker",
     "aio",
     "connect",
+    "embedded",
     "open",
     "partition_of_key",
+    "sql",
     "testing",
 ]
 
@@ -127,7 +129,7 @@ _HOMES = {
     ),
     "penstock.client.worker": ("Worker",),
 }
-_MODULES = ("aio", "testing")
+_MODULES = ("aio", "embedded", "sql", "testing")
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 

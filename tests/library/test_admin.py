@@ -47,6 +47,14 @@ def test_a_compacted_topic_wants_keys(mq: Client, topic: str, home: str) -> None
     assert futures[2].result(10).offset == 2
 
 
+@pytest.mark.own_broker
+def test_topics_of_the_server_are_not_listed(mq: Client) -> None:
+    queue = mq.queue(unique("queue"))
+    queue.publish("in a day", delay=86_400)  # long delays lie in topics of the server's own
+    assert not [name for name in mq.admin.topics() if name.startswith("__")]
+    assert queue.name in mq.admin.topics()
+
+
 def test_partitions_are_added(mq: Client, topic: str) -> None:
     mq.admin.add_partitions(topic, 3)
     assert mq.admin.topic(topic).partition_count == 3

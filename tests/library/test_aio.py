@@ -383,22 +383,6 @@ async def _ready(queue: AsyncQueue, count: int) -> bool:
 
 
 @pytest.mark.own_broker
-def test_time_outs_are_renewed(play: Play) -> None:
-    async def scenario(mq: AsyncClient) -> None:
-        queue = await mq.queue(unique("queue"), visibility_timeout=1)
-        await queue.publish("a")
-        async with queue.consume() as messages, queue.consume() as others:
-            message = await anext(messages)
-            for _ in range(4):
-                assert await others.get(0.4) is None
-                await message.extend()
-            await message.ack()
-        await true_soon(lambda: _ready(queue, 0))
-
-    play(scenario)
-
-
-@pytest.mark.own_broker
 def test_exchanges(play: Play) -> None:
     async def scenario(mq: AsyncClient) -> None:
         events = await mq.exchange(unique("events"), "topic")

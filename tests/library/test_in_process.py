@@ -13,6 +13,7 @@ import time
 import warnings
 from pathlib import Path
 
+import pika
 import pytest
 from confluent_kafka import Consumer
 
@@ -171,6 +172,56 @@ def test_the_kafka_door_lets_others_in(tmp_path: Path) -> None:
             other.publish("log", "from outside", partition=1)
         assert [message.text for message in mq.read("log", 1)] == ["from outside"]
         assert list(mq.admin.cluster().brokers.values()) == [mq.kafka]
+
+
+def test_queues_are_there_after_closing_and_opening_again(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as mq:
+        queue = mq.queue("work", max_priority=5)
+        queue.publish_many(["a", "b", "c", "d"])
+        queue.publish("later", delay=60)
+        held, done, dead = (queue.get() for _ in range(3))
+        assert held is not None
+        assert done is not None
+        assert dead is not None
+        done.ack()
+        dead.reject("no")
+        mq.exchange("events")
+        queue.bind("events", "order.#")
+    with penstock.open(tmp_path) as mq:
+        queue = mq.queue("work", max_priority=5)
+        stats = queue.stats()
+        assert (stats.ready, stats.scheduled, stats.in_flight) == (2, 1, 0)
+        first = queue.get()
+        assert first is not None
+        assert (first.text, first.delivery_count) == ("a", 1)
+        lying = queue.dead_letters.get(timeout=20)
+        assert lying is not None
+        assert (lying.text, lying.error) == ("c", "no")
+        mq.exchange("events").publish("order.paid", "e")
+        assert queue.stats().ready == 2
+
+
+def test_the_amqp_door_lets_others_in(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, amqp="127.0.0.1:0") as mq:
+        assert mq.amqp is not None
+        queue = mq.queue("work")
+        queue.publish("from inside", headers={"h": "1"}, correlation_id="c-1", priority=3)
+        parameters = pika.URLParameters(f"amqp://guest:guest@{mq.amqp}/")
+        with pika.BlockingConnection(parameters) as connection:
+            channel = connection.channel()
+            method, properties, body = channel.basic_get("work")
+            assert body == b"from inside"
+            assert properties.correlation_id == "c-1"
+            assert properties.priority == 3
+            assert properties.headers["h"] in ("1", b"1")
+            channel.basic_ack(method.delivery_tag)
+            channel.basic_publish(
+                "", "work", b"from outside", pika.BasicProperties(headers={"n": 7})
+            )
+        message = queue.get(timeout=20)
+        assert message is not None
+        assert (message.text, message.headers) == ("from outside", {"n": "7"})
+        message.ack()
 
 
 def test_members_here_and_at_the_door_share_a_group(tmp_path: Path) -> None:

@@ -252,20 +252,6 @@ def test_a_message_that_nobody_settles_comes_back(mq: Client) -> None:
             again.ack()
 
 
-def test_renewing_keeps_a_message(mq: Client) -> None:
-    queue = mq.queue(unique("queue"), visibility_timeout=1)
-    queue.publish("a")
-    with queue.consume() as messages:
-        message = next(messages)
-        with queue.consume() as others:
-            for _ in range(5):
-                assert others.get(0.4) is None
-                message.extend()
-            message.ack()
-        ready(queue, 0)
-        assert queue.stats().in_flight == 0
-
-
 # --- dead letters ---------------------------------------------------------------------------------
 
 
@@ -369,12 +355,12 @@ def test_a_queue_may_expire_all_its_messages(mq: Client) -> None:
 
 def test_a_delayed_message_comes_when_it_is_due(queue: Queue) -> None:
     published = time.monotonic()
-    queue.publish("later", delay=1.0)
-    queue.publish("soon", deliver_at=time.time() + 0.4)
     queue.publish("now")
+    queue.publish("later", delay=2.5)
+    queue.publish("soon", deliver_at=time.time() + 0.5)
     found = [take(queue) for _ in range(3)]
     assert [message.text for message in found] == ["now", "soon", "later"]
-    assert time.monotonic() - published >= 0.9
+    assert time.monotonic() - published >= 2.4
 
 
 def test_an_unused_queue_goes(mq: Client) -> None:

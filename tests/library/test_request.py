@@ -76,6 +76,23 @@ def test_a_handler_that_fails_is_told_on(mq: Client) -> None:
     fail.stop()
 
 
+def test_a_queue_that_was_made_anew_is_asked_again(mq: Client) -> None:
+    name = unique("rpc")
+
+    def echo(message: QueueMessage) -> bytes:
+        return message.payload
+
+    worker = mq.reply(name)(echo)
+    assert mq.request(name, "1", timeout=20).text == "1"
+    worker.stop()
+    mq.queue(name).delete()
+    with pytest.raises(penstock.TimedOut):
+        mq.request(name, "2", timeout=0.3)
+    worker = mq.reply(name)(echo)
+    assert mq.request(name, "3", timeout=20).text == "3"
+    worker.stop()
+
+
 def test_nobody_answers_in_time(mq: Client) -> None:
     with pytest.raises(penstock.TimedOut, match="answered within"):
         mq.request(unique("rpc"), "x", timeout=0.3)

@@ -273,14 +273,19 @@ def test_a_delayed_message_comes_when_it_is_due_and_blocks_nobody(
         assert time.time() - published >= 2.45
 
 
-def test_a_delayed_message_survives_the_subscriber(mq: Client, topic: str, group: str) -> None:
-    mq.publish(topic, "later", delay=3.0)
-    mq.publish(topic, "now")
+def test_a_message_may_name_the_moment_when_it_is_due(mq: Client, topic: str, group: str) -> None:
+    due = time.time() + 1.5
+    mq.publish(topic, "later", deliver_at=datetime.fromtimestamp(due, UTC))
+    mq.publish(topic, "past", deliver_at=due - 3600)
     with mq.subscribe(topic, group=group) as messages:
-        assert next(messages).text == "now"
-    with mq.subscribe(topic, group=group) as messages:
-        # It was not done with, so its partition is read again from there.
-        assert sorted(texts(drain(messages, 2))) == ["later", "now"]
+        found = {message.text: message for message in drain(messages, 2)}
+        later = found.pop("later")
+        assert list(found) == ["past"]
+        assert time.time() >= due - 0.05
+        assert later.deliver_at is not None
+        assert abs(later.deliver_at.timestamp() - due) < 0.01
+    with pytest.raises(penstock.InvalidArgument, match="not both"):
+        mq.publish(topic, "x", delay=1, deliver_at=due)
 
 
 # --- groups with several members ------------------------------------------------------------------

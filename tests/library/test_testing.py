@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -126,6 +127,20 @@ def test_delays_come_due_when_the_clock_is_moved(
         assert message.text == "tomorrow"
 
 
+def test_a_delayed_message_survives_the_subscriber(
+    penstock_broker: BrokerForTests, mq: penstock.Client
+) -> None:
+    mq.admin.create_topic("orders", 1)
+    mq.publish("orders", "later", delay=3600)
+    mq.publish("orders", "now")
+    with mq.subscribe("orders", group="g") as messages:
+        assert next(messages).text == "now"
+    penstock_broker.advance(3601)
+    with mq.subscribe("orders", group="g") as messages:
+        # It was not done with, so its partition is read again from there.
+        assert sorted([next(messages).text, next(messages).text]) == ["later", "now"]
+
+
 def test_messages_expire_when_the_clock_is_moved(
     penstock_broker: BrokerForTests, mq: penstock.Client
 ) -> None:
@@ -155,6 +170,45 @@ def test_queues_follow_the_clock(penstock_broker: BrokerForTests, mq: penstock.C
     dead = queue.dead_letters.get(PATIENCE)
     assert dead is not None
     assert dead.deaths[0]["reason"] == "expired"
+
+
+def test_renewing_keeps_a_message(penstock_broker: BrokerForTests, mq: penstock.Client) -> None:
+    queue = mq.queue("work", visibility_timeout=300)
+    queue.publish("a")
+    with queue.consume() as messages:
+        message = next(messages)
+        for _ in range(3):
+            penstock_broker.advance(200)
+            message.extend()
+            assert mq.queue("work").stats().in_flight == 1  # the server has heard of it
+        penstock_broker.advance(299)
+        assert queue.stats().in_flight == 1
+        assert messages.get(0.2) is None  # it did not come again, not even to us
+        message.ack()
+        eventually(lambda: queue.stats().in_flight == 0)
+        queue.publish("b")
+        held = next(messages)
+        penstock_broker.advance(301)
+        eventually(lambda: queue.stats().ready == 1 or messages.get(0.1) is not None)
+        held.ack()  # too late: it is somebody else's
+
+
+def test_the_twin_renews_too(penstock_broker: BrokerForTests) -> None:
+    async def scenario() -> None:
+        async with penstock.aio.connect(penstock_broker.kafka, amqp=penstock_broker.amqp) as mq:
+            queue = await mq.queue("work", visibility_timeout=300)
+            await queue.publish("a")
+            async with queue.consume() as messages:
+                message = await anext(messages)
+                for _ in range(3):
+                    await asyncio.to_thread(penstock_broker.advance, 200)
+                    await message.extend()
+                    await mq.queue("work")  # the server has heard of it
+                assert penstock_broker.client.queue("work").stats().in_flight == 1
+                assert await messages.get(0.2) is None
+                await message.ack()
+
+    asyncio.run(scenario())
 
 
 def test_retries_need_no_waiting(penstock_broker: BrokerForTests, mq: penstock.Client) -> None:
@@ -196,6 +250,26 @@ def test_a_consumer_of_a_queue_gets_over_a_lost_connection(penstock_broker: Brok
         found = {message.text: message for message in (next(messages), next(messages))}
         assert set(found) == {"a", "b"}  # what was not settled came again
         assert found["a"].delivery_count == 1
+
+
+def test_workers_and_requests_get_over_lost_connections(penstock_broker: BrokerForTests) -> None:
+    mq = penstock_broker.connect()
+
+    @mq.reply("rpc")
+    def echo(message: penstock.QueueMessage) -> bytes:
+        return message.payload
+
+    assert mq.request("rpc", "before", timeout=PATIENCE).text == "before"
+    penstock_broker.faults.drop_connections()
+
+    def asked() -> str | None:
+        try:
+            return mq.request("rpc", "after", timeout=2).text
+        except penstock.PenstockError:  # what was on its way when the connection broke
+            return None
+
+    assert eventually(asked, within=40) == "after"
+    echo.stop()
 
 
 def test_a_broker_that_is_down(penstock_broker: BrokerForTests) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import InvalidArgument, Message
+from penstock import InvalidArgument, Message, NotFound
 from penstock.sql import Inbox
 
 Connect = Callable[[], Any]
@@ -127,3 +127,8 @@ def test_messages_of_a_stream_have_their_place_for_an_id(inbox: Inbox, connect: 
 def test_a_message_without_an_id_is_refused(inbox: Inbox) -> None:
     with pytest.raises(InvalidArgument, match="message_id"):
         inbox.handle(Message(b"1"), lambda database: None)
+
+
+def test_whoever_forgot_to_create_the_table_is_told(connect: Connect) -> None:
+    with Inbox(connect, "billing") as inbox, pytest.raises(NotFound, match="create_table"):
+        inbox.handle(Message(b"1", message_id="a"), lambda database: None)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Client, Fenced, InvalidArgument, Message, NotSupported
+from penstock import Client, Fenced, InvalidArgument, Message, NotFound, NotSupported
 from penstock.sql import Columns, Outbox
 from penstock.sql.outbox_table import OutboxTable
 from support.command import environment
@@ -248,6 +248,14 @@ def test_in_the_background_rows_are_moved_as_they_come(
     assert outbox.is_running
     outbox.stop()
     assert not outbox.is_running
+
+
+def test_whoever_forgot_to_create_the_tables_is_told(make: Any, connect: Connect) -> None:
+    outbox = make()
+    with pytest.raises(NotFound, match="create_tables"):
+        outbox.move()
+    with closing(connect()) as database, pytest.raises(NotFound, match="create_tables"):
+        outbox.add(database, "orders", "order 1")
 
 
 def test_databases_that_are_not_known_are_refused() -> None:

@@ -49,66 +49,129 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, ConfigValue] | None = None,
     ) -> None:
-        """Create a topic; what is not said is as the server's defaults are."""
+        """Create a topic; what is not said is as the server's defaults are.
+
+        >>> mq.admin.create_topic("events", 3, config={"retention_ms": 60_000})
+        """
         settings = {key: value for key, value in config_text(config).items() if value is not None}
         self._home.run(self._home.create_topic(name, partitions, replication_factor, settings))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and everything in it."""
+        """Delete a topic and everything in it.
+
+        >>> mq.admin.delete_topic("orders")
+        >>> "orders" in mq.admin.topics()
+        False
+        """
         self._home.run(self._home.delete_topic(name))
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions. Keys of new messages may then go elsewhere than before."""
+        """Give a topic more partitions. Keys of new messages may then go elsewhere than before.
+
+        >>> mq.admin.add_partitions("orders", 4)
+        >>> mq.admin.topic("orders").partition_count
+        4
+        """
         self._home.run(self._home.add_partitions(name, total))
 
     def alter_topic(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
-        """Change settings of a topic; None takes one back to its default."""
+        """Change settings of a topic; None takes one back to its default.
+
+        >>> mq.admin.alter_topic("orders", {"max.message.bytes": 5000})
+        """
         self._home.run(self._home.alter_topic(name, config_text(config)))
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """Every setting of a topic that is in force."""
+        """Every setting of a topic that is in force.
+
+        >>> mq.admin.topic_config("orders")["cleanup.policy"]
+        'delete'
+        """
         return self._home.run(self._home.topic_config(name))
 
     def topics(self) -> list[str]:
-        """The names of all topics but the server's own."""
+        """The names of all topics but the server's own; a queue has one, too.
+
+        >>> mq.admin.create_topic("mails")
+        >>> mq.admin.topics()
+        ['mails', 'orders', 'work', 'work.dlq']
+        """
         return self._home.run(self._home.topic_names())
 
     def topic(self, name: str) -> TopicInfo:
-        """A topic with its partitions: sizes and offsets."""
+        """A topic with its partitions: sizes and offsets.
+
+        >>> info = mq.admin.topic("orders")
+        >>> info.partition_count, info.message_count
+        (1, 3)
+        """
         return self._home.run(self._home.topic(name))
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Forget everything before an offset (-1: everything)."""
+        """Forget everything before an offset (-1: everything).
+
+        >>> mq.admin.delete_records("orders", 0, before=2)
+        >>> [message.text for message in mq.read("orders")]
+        ['c']
+        """
         self._home.run(self._home.delete_records(TopicPartition(topic, partition), before))
 
     # --- groups -----------------------------------------------------------------------------------
 
     def groups(self) -> list[str]:
-        """The names of all groups."""
+        """The names of all groups.
+
+        >>> _ = messages.wait_assigned()
+        >>> mq.admin.groups()
+        ['billing']
+        """
         return self._home.run(self._home.group_names())
 
     def group(self, name: str) -> GroupInfo:
-        """A group: its members, committed offsets and lag."""
+        """A group: its members, committed offsets and lag.
+
+        >>> _ = messages.wait_assigned()
+        >>> mq.admin.group("billing").consumer_count
+        1
+        """
         return self._home.run(self._home.group(name))
 
     def set_group_offsets(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Let a group without members go on from elsewhere."""
+        """Let a group without members go on from elsewhere.
+
+        >>> mq.admin.set_group_offsets("reports", {("orders", 0): 2})
+        >>> mq.admin.group("reports").total_lag
+        1
+        """
         places = {TopicPartition(*place): offset for place, offset in offsets.items()}
         self._home.run(self._home.set_group_offsets(name, places))
 
     def reset_group(self, name: str, topic: str, to: Start = EARLIEST) -> None:
-        """Let a group without members read a topic again from its beginning, end or a moment."""
+        """Let a group without members read a topic again from its beginning, end or a moment.
+
+        >>> mq.admin.reset_group("reports", "orders", "latest")
+        >>> mq.admin.group("reports").total_lag
+        0
+        """
         partitions = self.topic(topic).partitions
         places = [TopicPartition(topic, info.partition) for info in partitions]
         offsets = {place: self._home.run(self._home.find(place, to)) for place in places}
         self._home.run(self._home.set_group_offsets(name, offsets))
 
     def delete_group(self, name: str) -> None:
-        """Forget a group without members, and its offsets."""
+        """Forget a group without members, and its offsets.
+
+        >>> mq.admin.reset_group("reports", "orders")
+        >>> mq.admin.delete_group("reports")
+        """
         self._home.run(self._home.delete_group(name))
 
     # --- the server -------------------------------------------------------------------------------
 
     def cluster(self) -> ClusterInfo:
-        """The server's brokers."""
+        """The server's brokers.
+
+        >>> len(mq.admin.cluster().cluster_id)
+        22
+        """
         return self._home.run(self._home.cluster())

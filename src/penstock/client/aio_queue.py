@@ -135,7 +135,7 @@ class AsyncQueue:
 
     def _message(self, taken: Taken, consumer: QueueConsumer) -> AsyncQueueMessage:
         settlement = self._port.settlement(consumer, self.name, self._dead_letters, taken)
-        message: AsyncQueueMessage = AsyncQueueMessage.delivered(self.name, taken, settlement)
+        message: AsyncQueueMessage = AsyncQueueMessage._delivered(self.name, taken, settlement)
         return message
 
     async def allow_delays(self) -> None:

@@ -19,6 +19,7 @@ from penstock.client.queue_message import ERROR, ERROR_TYPE, AsyncQueueMessage
 from penstock.client.queue_port import QueuePort
 from penstock.client.sender import Sender
 from penstock.client.serializer import Serializer
+from penstock.client.wishes import PublishWishes
 from penstock.client.worker import Retry
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class AsyncQueueCalls:
         self._made_publisher: AsyncPublisher | None = None
         self._workers: list[AsyncWorker] = []
         self._waiting: dict[str, asyncio.Future[AsyncQueueMessage]] = {}
+        self._asked: dict[str, AsyncQueue] = {}
         self._answers: asyncio.Future[AsyncQueue] | None = None
         self._listening: asyncio.Task[None] | None = None
 
@@ -143,14 +145,18 @@ class AsyncQueueCalls:
         future: asyncio.Future[AsyncQueueMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         try:
-            await (await self.queue(queue)).publish(
-                payload,
-                serializer=serializer,
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                ttl=timeout,
-                headers=headers,
-            )
+            wishes: PublishWishes = {
+                "correlation_id": correlation_id,
+                "reply_to": reply_to,
+                "ttl": timeout,
+                "headers": headers,
+            }
+            try:
+                at = self._asked.get(queue) or await self._ask_at(queue)
+                await at.publish(payload, serializer=serializer, **wishes)
+            except NotFound:  # it was deleted since the last question
+                at = await self._ask_at(queue)
+                await at.publish(payload, serializer=serializer, **wishes)
             async with asyncio.timeout(timeout):
                 answer = await future
         except TimeoutError:
@@ -162,8 +168,15 @@ class AsyncQueueCalls:
             raise RequestFailed(f"{kind} at {queue!r}: {answer.error}")
         return answer
 
+    async def _ask_at(self, name: str) -> AsyncQueue:
+        """The queue to ask at, opened once."""
+        found = self._asked[name] = await self.queue(name)
+        return found
+
     async def _answer_queue(self) -> AsyncQueue:
-        if self._answers is None:
+        # The queue goes with its consumer, and that may have lost its connection.
+        if self._answers is None or (self._listening is not None and self._listening.done()):
+            self._listening = None
             options = QueueOptions(durable=False, auto_delete=True, expires=_EXPIRES_SECONDS)
             name = f"reply.{uuid.uuid4().hex}"
             self._answers = asyncio.ensure_future(self._open(name, options))

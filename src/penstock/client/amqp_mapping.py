@@ -6,6 +6,8 @@ with the names that the broker uses too.
 
 from __future__ import annotations
 
+import itertools
+import os
 import uuid
 
 from penstock.client.amqp_headers import DELAY_HEADER, KEY_HEADER, read_amqp
@@ -16,6 +18,25 @@ from penstock.model import message_properties
 from penstock.model.field_table import LongString
 
 _PERSISTENT = 2
+
+
+class _Ids:
+    """Ids that nobody else gives: a random number for this process, and a count."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._first = uuid.uuid4().hex[:20]
+        self._count = itertools.count()
+
+    def next(self) -> str:
+        return f"{self._first}{next(self._count):012x}"
+
+
+_ids = _Ids()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.begin)
 
 
 def write_amqp(outgoing: Outgoing, *, delay_ms: int | None = None) -> bytes:
@@ -31,7 +52,7 @@ def write_amqp(outgoing: Outgoing, *, delay_ms: int | None = None) -> bytes:
     if delay_ms:
         table[DELAY_HEADER] = delay_ms
     if found.message_id is None:
-        outgoing.message_id = uuid.uuid4().hex
+        outgoing.message_id = _ids.next()
     return message_properties.build(
         headers=table or None,
         delivery_mode=_PERSISTENT,

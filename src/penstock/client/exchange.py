@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Unpack
 
+from penstock.client.delivery import Delivery
 from penstock.client.errors import InvalidArgument
 from penstock.client.message import Receipt
-from penstock.client.queue import settle_future
 from penstock.client.queue_port import QueuePort
 from penstock.client.serializer import Serializer
 from penstock.client.wishes import PublishWishes
@@ -71,6 +71,10 @@ class Exchange:
         """Publish one message and wait until it is safe in every queue that gets it.
 
         `NotFound` when no queue does.
+
+        >>> events = mq.exchange("events")
+        >>> queue.bind("events", "order.#")
+        >>> _ = events.publish("order.paid.eu", "7")
         """
         self._home.check_may_wait()
         return self.send(routing_key, payload, serializer=serializer, **wishes).result(timeout)
@@ -83,17 +87,25 @@ class Exchange:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Future[Receipt]:
-        """Publish without waiting."""
+        """Publish without waiting.
+
+        >>> events = mq.exchange("events")
+        >>> queue.bind("events", "order.#")
+        >>> _ = events.send("order.paid", "7").result()
+        """
         outgoing, delay_ms = self._port.prepare(routing_key, payload, serializer, wishes)
         if delay_ms:
             raise InvalidArgument("a delay is given to a queue: Queue.publish(delay=...)")
-        future: Future[Receipt] = Future()
-        if not self._port.sender.room.take(outgoing.size):
-            future.set_result(Receipt(routing_key, 0, -1, dropped=True))
-            return future
-        self._port.post(self.name, routing_key, outgoing, 0, settle_future(future))
-        return future
+        delivery = Delivery()
+        if self._port.sender.room.take(outgoing.size):
+            self._port.post(self.name, routing_key, outgoing, 0, delivery)
+        else:
+            delivery(Receipt(routing_key, 0, -1, dropped=True), None)
+        return delivery
 
     def delete(self) -> None:
-        """Delete it with its bindings; the queues stay."""
+        """Delete it with its bindings; the queues stay.
+
+        >>> mq.exchange("events").delete()
+        """
         self._home.run(self._port.queues.delete_exchange(self.name))

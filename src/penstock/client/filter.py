@@ -86,7 +86,11 @@ class Filter:
         self._test = _Parser(expression).whole()
 
     def matches(self, message: Message) -> bool:
-        """Whether the message is wanted."""
+        """Whether the message is wanted.
+
+        >>> Filter("headers.type == 'order'").matches(Message("a", headers={"type": "order"}))
+        True
+        """
         return self._test(message)
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ from penstock.errors import (
 )
 from penstock.model import consumer_protocol
 from penstock.model.ids import TopicPartition
-from penstock.model.topic import is_internal
 from penstock.services.configs import Configs
 from penstock.services.group_offsets import Commit, PartitionCommit
 from penstock.services.groups import Groups
@@ -64,7 +63,7 @@ class LocalAdmin:
         }
 
     async def topic_names(self) -> list[str]:
-        return [name for name in self._topics.names() if not is_internal(name)]
+        return [name for name in self._topics.names() if not name.startswith("__")]
 
     async def topic(self, name: str) -> TopicInfo:
         topic = self._topics.get(name)

@@ -34,7 +34,6 @@ from penstock.client.home import (
 from penstock.client.local_member import Expelled, LocalMember, Places
 from penstock.errors import BrokerError, OffsetOutOfRange, UnknownTopicOrPartition
 from penstock.model.ids import TopicPartition
-from penstock.model.topic import is_internal
 from penstock.services.groups import Groups
 from penstock.services.partitions import Partitions
 from penstock.services.replica import Replica
@@ -144,7 +143,7 @@ class LocalStream:
     def _is_wanted(self, name: str) -> bool:
         if self._pattern is None:
             return name in self.options.topics
-        return self._pattern.fullmatch(name) is not None and not is_internal(name)
+        return self._pattern.fullmatch(name) is not None and not name.startswith("__")
 
     async def _take_part(self, member: LocalMember) -> None:
         idle = self._loop.time() - self._polled_at

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from http.client import HTTPConnection, HTTPException
+import ssl
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote
 
@@ -30,9 +31,15 @@ class Management:
     """One server's API, as somebody. Every call blocks."""
 
     def __init__(
-        self, address: tuple[str, int], username: str, password: str, timeout: float
+        self,
+        address: tuple[str, int],
+        username: str,
+        password: str,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = address
+        self._tls = tls
         self._timeout = timeout
         token = base64.b64encode(f"{username}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
@@ -41,7 +48,11 @@ class Management:
         """One request; path segments are escaped here."""
         host, port = self._address
         target = "/".join(["/api", *(quote(segment, safe="") for segment in path)]) + query
-        connection = HTTPConnection(host, port, timeout=self._timeout)
+        connection = (
+            HTTPConnection(host, port, timeout=self._timeout)
+            if self._tls is None
+            else HTTPSConnection(host, port, timeout=self._timeout, context=self._tls)
+        )
         try:
             text = None if body is None else json.dumps(body)
             connection.request(method, target, text, self._headers)

@@ -126,7 +126,11 @@ class Message:
         value: bytes | None,
         headers: RawHeaders,
     ) -> Message:
-        """A message as it lies in a log."""
+        """A message as it lies in a log.
+
+        >>> Message.stored("orders", 0, 7, 1000, None, b"a", ()).message_id
+        'orders-0-7'
+        """
         self = cls.__new__(cls)
         self.topic = topic
         self.partition = partition
@@ -160,7 +164,11 @@ class Message:
         return self.payload.decode()
 
     def json(self) -> Any:
-        """The payload as JSON."""
+        """The payload as JSON.
+
+        >>> Message('{"id": 7}').json()
+        {'id': 7}
+        """
         return json.loads(self.payload)
 
     @property
@@ -220,7 +228,11 @@ class Message:
         return self.properties.retry_count
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether its time to live is over."""
+        """Whether its time to live is over.
+
+        >>> Message("a", timestamp=1000.0, ttl=60).is_expired(now_ms=1_061_000)
+        True
+        """
         properties = self.properties
         if properties.ttl_ms is None:
             return False
@@ -280,7 +292,11 @@ class Receipt:
         return self._message_id
 
     def as_duplicate(self) -> Receipt:
-        """The same place, for somebody who published the same message again."""
+        """The same place, for somebody who published the same message again.
+
+        >>> Receipt("orders", 0, 7).as_duplicate()
+        <Receipt orders-0@7 orders-0-7 duplicate>
+        """
         return Receipt(
             self.topic,
             self.partition,

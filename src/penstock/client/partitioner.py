@@ -22,10 +22,18 @@ class Partitioner(Protocol):
     """Chooses a partition. It is called from any thread."""
 
     def partition(self, topic: str, key: bytes | None, count: int) -> int:
-        """A number from 0 to `count` - 1."""
+        """A number from 0 to `count` - 1.
+
+        >>> Sticky().partition("orders", b"user-1", 4)
+        0
+        """
+        ...
 
     def new_batch(self, topic: str) -> None:
-        """A batch was cut off: the next messages may go elsewhere at no cost."""
+        """A batch was cut off: the next messages may go elsewhere at no cost.
+
+        >>> Sticky().new_batch("orders")
+        """
 
 
 PartitionFunction = Callable[[str, bytes | None, int], int]
@@ -56,7 +64,7 @@ def partition_of_key(key: bytes, count: int) -> int:
     """Where every Kafka client puts a key.
 
     >>> partition_of_key(b"user-1", 4)
-    1
+    0
     """
     return (murmur2(key) & 0x7FFFFFFF) % count
 

@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from penstock.client.errors import Closed, InvalidArgument, PenstockError, TimedOut
+from penstock.client.delivery import Delivery
+from penstock.client.errors import Closed, InvalidArgument, TimedOut
 from penstock.client.message import Message, Receipt
 from penstock.client.queue_home import QueueConsumer, QueueOptions, QueueStats, Redriven, Taken
 from penstock.client.queue_message import QueueMessage
@@ -52,7 +53,11 @@ class Queue:
         timeout: float | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Receipt:
-        """Publish one message and wait until it is safe. `QueueFull` when the queue refuses it."""
+        """Publish one message and wait until it is safe. `QueueFull` when the queue refuses it.
+
+        >>> queue.publish("a", message_id="m-1").message_id
+        'm-1'
+        """
         self._home.check_may_wait()
         future = self.send(payload, serializer=serializer, timeout=timeout, **wishes)
         try:
@@ -70,16 +75,20 @@ class Queue:
         timeout: float | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Future[Receipt]:
-        """Publish without waiting: the future has the receipt when the message is safe."""
+        """Publish without waiting: the future has the receipt when the message is safe.
+
+        >>> queue.send("a", message_id="m-1").result().message_id
+        'm-1'
+        """
         outgoing, delay_ms = self._port.prepare(self.name, payload, serializer, wishes)
         if delay_ms:
             self._home.run(self._port.ensure_delays(self.name))
-        future: Future[Receipt] = Future()
-        if not self._port.sender.room.take(outgoing.size, timeout=timeout):
-            future.set_result(Receipt(self.name, 0, -1, dropped=True))
-            return future
-        self._port.post("", self.name, outgoing, delay_ms, settle_future(future))
-        return future
+        delivery = Delivery()
+        if self._port.sender.room.take(outgoing.size, timeout=timeout):
+            self._port.post("", self.name, outgoing, delay_ms, delivery)
+        else:
+            delivery(Receipt(self.name, 0, -1, dropped=True), None)
+        return delivery
 
     def publish_many(
         self,
@@ -88,7 +97,11 @@ class Queue:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> list[Receipt]:
-        """Publish many messages and wait until all are safe."""
+        """Publish many messages and wait until all are safe.
+
+        >>> len(queue.publish_many(["a", "b", "c"]))
+        3
+        """
         self._home.check_may_wait()
         futures = [self.send(message, serializer=serializer, **wishes) for message in messages]
         return [future.result() for future in futures]
@@ -108,6 +121,12 @@ class Queue:
 
         With `auto_ack`, asking for the next one acknowledges the one before. What is not settled
         when it is closed goes back to the queue.
+
+        >>> with queue.consume(prefetch=10, idle_timeout=0.1) as messages:
+        ...     for message in messages:
+        ...         print(message.text)
+        ...         message.ack()
+        job
         """
         if prefetch < 1:
             raise InvalidArgument(f"prefetch is 1 or more, not {prefetch}")
@@ -117,7 +136,13 @@ class Queue:
         return Consumption(self, consumer, prefetch, idle_timeout, auto_ack)
 
     def get(self, timeout: float = 0.0) -> QueueMessage | None:
-        """The next message; None when there is none within `timeout` seconds."""
+        """The next message; None when there is none within `timeout` seconds.
+
+        >>> message = queue.get()
+        >>> message.ack()
+        >>> queue.get() is None
+        True
+        """
         deadline = time.monotonic() + timeout
         pause = 0.002
         while True:
@@ -132,29 +157,50 @@ class Queue:
 
     def _message(self, taken: Taken, consumer: QueueConsumer) -> QueueMessage:
         settlement = self._port.settlement(consumer, self.name, self._dead_letters, taken)
-        message: QueueMessage = QueueMessage.delivered(self.name, taken, settlement)
+        message: QueueMessage = QueueMessage._delivered(self.name, taken, settlement)
         return message
 
     def allow_delays(self) -> None:
-        """Prepare for `nack(delay=...)` ahead of time; the first one does it otherwise."""
+        """Prepare for `nack(delay=...)` ahead of time; the first one does it otherwise.
+
+        >>> queue.allow_delays()
+        >>> queue.get().nack(delay=5)
+        """
         self._home.run(self._port.ensure_delays(self.name))
 
     # --- looking and tidying ----------------------------------------------------------------------
 
     def peek(self, count: int = 10) -> list[Message]:
-        """Messages that stay where they are."""
+        """Messages that stay where they are.
+
+        >>> [message.text for message in queue.peek()]
+        ['job']
+        """
         return self._home.run(self._queues.peek(self.name, count))
 
     def stats(self) -> QueueStats:
-        """How many messages are ready and in flight, how many consumers there are."""
+        """How many messages are ready and in flight, how many consumers there are.
+
+        >>> stats = queue.stats()
+        >>> stats.ready, stats.in_flight, stats.consumers
+        (1, 0, 0)
+        """
         return self._home.run(self._queues.queue_stats(self.name))
 
     def purge(self) -> int:
-        """Drop every message that is ready; how many there were."""
+        """Drop every message that is ready; how many there were.
+
+        >>> queue.purge()
+        1
+        """
         return self._home.run(self._queues.purge_queue(self.name))
 
     def delete(self) -> int:
-        """Delete the queue with its messages; how many there were."""
+        """Delete the queue with its messages; how many there were.
+
+        >>> queue.delete()
+        1
+        """
         return self._home.run(self._queues.delete_queue(self.name))
 
     @property
@@ -165,7 +211,14 @@ class Queue:
         return Queue(self._port, self._dead_letters, QueueOptions())
 
     def redrive(self, *, to: str | None = None, limit: int | None = None) -> Redriven:
-        """Send the dead letters of this queue back to it, or to another one."""
+        """Send the dead letters of this queue back to it, or to another one.
+
+        >>> queue.get().reject("not now")
+        >>> dead = queue.dead_letters.get(timeout=10)
+        >>> dead.nack()
+        >>> queue.redrive().moved
+        1
+        """
         target = self.dead_letters.name
         return self._home.run(self._queues.redrive(target, self.name, to, limit))
 
@@ -177,7 +230,11 @@ class Queue:
         headers: Mapping[str, str | int | bool] | None = None,
         match: str = "all",
     ) -> None:
-        """Have messages of an exchange that fit come into this queue."""
+        """Have messages of an exchange that fit come into this queue.
+
+        >>> _ = mq.exchange("events", "headers")
+        >>> queue.bind("events", headers={"type": "order"}, match="any")
+        """
         arguments = binding_arguments(headers, match)
         self._home.run(self._queues.bind(self.name, exchange, routing_key, arguments))
 
@@ -189,7 +246,12 @@ class Queue:
         headers: Mapping[str, str | int | bool] | None = None,
         match: str = "all",
     ) -> None:
-        """Have them come no more."""
+        """Have them come no more.
+
+        >>> _ = mq.exchange("events")
+        >>> queue.bind("events", "order.*")
+        >>> queue.unbind("events", "order.*")
+        """
         arguments = binding_arguments(headers, match)
         self._home.run(self._queues.unbind(self.name, exchange, routing_key, arguments))
 
@@ -230,7 +292,12 @@ class Consumption(Iterator[QueueMessage]):
         return message
 
     def get(self, timeout: float | None = None) -> QueueMessage | None:
-        """The next message; None when none came within `timeout` seconds, or it is closed."""
+        """The next message; None when none came within `timeout` seconds, or it is closed.
+
+        >>> with queue.consume() as messages:
+        ...     messages.get(timeout=10).text, messages.get(timeout=0.01)
+        ('job', None)
+        """
         if self._is_closed:
             raise Closed("the consumer is closed")
         self._worked(None)
@@ -269,7 +336,13 @@ class Consumption(Iterator[QueueMessage]):
             current.ack()
 
     def close(self) -> None:
-        """Take no more. What is not settled goes back to the queue."""
+        """Take no more. What is not settled goes back to the queue.
+
+        >>> messages = queue.consume()
+        >>> next(messages).text
+        'job'
+        >>> messages.close()
+        """
         self._close(finished=True)
 
     def _close(self, *, finished: bool) -> None:
@@ -297,17 +370,3 @@ class Consumption(Iterator[QueueMessage]):
     def __del__(self) -> None:
         if not getattr(self, "_is_closed", True):
             self._consumer.close_soon()
-
-
-def settle_future(future: Future[Receipt]) -> Any:
-    """What settles a future when its message has landed."""
-
-    def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        if failure is None and receipt is not None:
-            future.set_result(receipt)
-        else:
-            future.set_exception(failure)
-
-    return settle

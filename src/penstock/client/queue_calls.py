@@ -71,6 +71,10 @@ class QueueCalls:
         the default; False: it is dropped); a message that was delivered `max_deliveries` times goes
         there; one that is not settled within `visibility_timeout` comes back; one whose id was
         published within `deduplication_window` is not taken again.
+
+        >>> work = mq.queue("urgent", max_priority=9, max_length=1000, overflow="reject")
+        >>> work.publish("now", priority=9).topic
+        'urgent'
         """
         options = QueueOptions(
             durable=durable,
@@ -93,18 +97,32 @@ class QueueCalls:
         return Queue(self._port, name, options)
 
     def queues(self) -> list[str]:
-        """The names of all queues."""
+        """The names of all queues.
+
+        >>> mq.queues()
+        ['work', 'work.dlq']
+        """
         port = self._port
         return port.home.run(port.queues.queue_names())
 
     def exchange(
         self, name: str, kind: str = "topic", *, durable: bool = True, auto_delete: bool = False
     ) -> Exchange:
-        """An exchange of a kind: direct, topic, fanout or headers; created if it is not there."""
+        """An exchange of a kind: direct, topic, fanout or headers; created if it is not there.
+
+        >>> events = mq.exchange("events", "fanout")
+        >>> queue.bind("events")
+        >>> _ = events.publish("", "to everybody")
+        """
         return Exchange(self._port, name, kind, durable=durable, auto_delete=auto_delete)
 
     def exchanges(self) -> list[str]:
-        """The names of all exchanges but the server's own."""
+        """The names of all exchanges but the server's own.
+
+        >>> _ = mq.exchange("events")
+        >>> mq.exchanges()
+        ['events']
+        """
         port = self._port
         return port.home.run(port.queues.exchange_names())
 
@@ -128,6 +146,16 @@ class QueueCalls:
         It begins at once, and ends with the client, or with `stop()`. A message whose handler
         raises comes again after `backoff` seconds, then twice that, and so on; after `max_retries`
         it lies among the dead letters with the error.
+
+        >>> import threading
+        >>> done = threading.Event()
+        >>> @mq.worker("work", concurrency=2)
+        ... def handle(message):
+        ...     print(message.text)
+        ...     done.set()
+        >>> done.wait(10)
+        job
+        True
         """
         retry = Retry(max_retries=max_retries, backoff=backoff, most=max_backoff)
 
@@ -140,7 +168,12 @@ class QueueCalls:
         return decorate
 
     def run(self, *, signals: bool = True) -> None:
-        """Wait until SIGINT or SIGTERM, then stop every worker gracefully and close."""
+        """Wait until SIGINT or SIGTERM, then stop every worker gracefully and close.
+
+        >>> import threading
+        >>> threading.Timer(0.1, mq.close).start()
+        >>> mq.run(signals=False)
+        """
         stop = threading.Event()
         before: dict[signal.Signals, Any] = {}
         if signals:
@@ -170,6 +203,11 @@ class QueueCalls:
         """Ask whoever answers at a queue, and wait for the answer.
 
         `TimedOut` when none comes, `RequestFailed` when the handler raised.
+
+        >>> @mq.reply("rpc.upper")
+        ... def upper(message): return message.text.upper()
+        >>> mq.request("rpc.upper", "hello", timeout=10).text
+        'HELLO'
         """
         port = self._port
         port.home.check_may_wait()
@@ -189,6 +227,11 @@ class QueueCalls:
 
         @mq.reply("rpc.price")
         def price(message): return b"42"
+
+        >>> @mq.reply("rpc.price", serializer="json")
+        ... def price(message): return {"price": 42}
+        >>> mq.request("rpc.price", "apple").json()
+        {'price': 42}
         """
         port = self._port
 

@@ -153,7 +153,7 @@ class DeliveredMessage(Message):
     routing_key: str
 
     @classmethod
-    def delivered(cls, queue: str, taken: Taken, settlement: Settlement) -> Any:
+    def _delivered(cls, queue: str, taken: Taken, settlement: Settlement) -> Any:
         headers, key, timestamp_ms = read_amqp(taken.properties)
         self = cls.stored(queue, 0, -1, timestamp_ms, key, taken.body, headers)
         assert isinstance(self, DeliveredMessage)
@@ -197,12 +197,19 @@ class QueueMessage(DeliveredMessage):
     __slots__ = ()
 
     def ack(self) -> None:
-        """It was handled: it leaves the queue."""
+        """It was handled: it leaves the queue.
+
+        >>> queue.get().ack()
+        """
         self._settlement.ack()
 
     def nack(self, *, requeue: bool = True, delay: Seconds | None = None) -> None:
         """It was not handled. It takes its old place again, or comes again after `delay` seconds,
-        or, without `requeue`, goes to the dead letters."""
+        or, without `requeue`, goes to the dead letters.
+
+        >>> queue.get().nack()
+        >>> queue.get().nack(delay=5)
+        """
         if not requeue:
             self.reject()
         elif delay is None:
@@ -213,11 +220,21 @@ class QueueMessage(DeliveredMessage):
             self._settlement.retry(delay, self.retry_count + 1)
 
     def reject(self, error: BaseException | str | None = None) -> None:
-        """It cannot be handled: to the dead letters, where the error is told."""
+        """It cannot be handled: to the dead letters, where the error is told.
+
+        >>> queue.get().reject("no such customer")
+        >>> queue.dead_letters.get(timeout=10).error
+        'no such customer'
+        """
         self._settlement.reject(error)
 
     def extend(self) -> None:
-        """It takes longer: the queue's visibility time-out begins anew."""
+        """It takes longer: the queue's visibility time-out begins anew.
+
+        >>> message = queue.get()
+        >>> message.extend()
+        >>> message.ack()
+        """
         self._settlement.renew()
 
 

@@ -21,11 +21,32 @@ from penstock.client.queue_home import (
     Taken,
 )
 from penstock.client.queue_message import Settlement
+from penstock.client.room import Room
 from penstock.client.sender import Sender
 from penstock.client.serializer import Serializer
 from penstock.client.wishes import PublishWishes
 
 _DELAYED_KIND = "x-delayed-message"
+
+
+class _Landed:
+    """What settles a message for which room was taken."""
+
+    __slots__ = ("_message_id", "_room", "_settle", "_size")
+
+    def __init__(self, room: Room, size: int, message_id: str | None, settle: Settle) -> None:
+        self._room = room
+        self._size = size
+        self._message_id = message_id
+        self._settle = settle
+
+    def __call__(self, receipt: Receipt | None, failure: PenstockError | None) -> None:
+        self._room.give_back(self._size)
+        if receipt is not None:
+            receipt = Receipt(
+                receipt.topic, receipt.partition, -1, receipt.timestamp_ms, self._message_id
+            )
+        self._settle(receipt, failure)
 
 
 class QueuePort:
@@ -79,6 +100,8 @@ class QueuePort:
         if wanted.partition is not None:
             raise InvalidArgument("a queue has no partitions to choose from")
         outgoing = self.sender.prepare(queue, payload, wanted, serializer)
+        if not outgoing.headers:
+            return outgoing, 0
         due_ms = read_properties(outgoing.headers).due_ms
         return outgoing, 0 if due_ms is None else max(0, due_ms - self.home.now_ms())
 
@@ -90,16 +113,7 @@ class QueuePort:
         if self.sender.watch is not None:
             settle = self.sender.watch.begin(exchange or routing_key, outgoing, settle)
         properties = write_amqp(outgoing, delay_ms=delay_ms)
-        message_id = outgoing.message_id
-
-        def landed(receipt: Receipt | None, failure: PenstockError | None) -> None:
-            self.sender.room.give_back(size)
-            if receipt is not None:
-                receipt = Receipt(
-                    receipt.topic, receipt.partition, -1, receipt.timestamp_ms, message_id
-                )
-            settle(receipt, failure)
-
+        landed = _Landed(self.sender.room, size, outgoing.message_id, settle)
         exchange = DELAY_EXCHANGE if delay_ms else exchange
         try:
             self.queues.post(

@@ -67,7 +67,7 @@ class RemoteQueues:
         self._settings = settings
         self._thread = LoopThread("penstock-amqp")
         self._management = Management(
-            settings.http, settings.username, settings.password, settings.timeout
+            settings.http, settings.username, settings.password, settings.timeout, settings.tls
         )
         self._connection: AmqpConnection | None = None
         self._control: AmqpChannel | None = None
@@ -103,6 +103,11 @@ class RemoteQueues:
                 timeout=settings.timeout,
             )
         except (OSError, TimeoutError) as failure:
+            if self._connection is not None:
+                raise Unavailable(
+                    f"the server does not answer at {host}:{port} any more "
+                    f"({failure or type(failure).__name__}); it is tried again with each call"
+                ) from failure
             raise NotSupported(
                 f"queues need an AMQP door (Penstock's or RabbitMQ's), and none answers at "
                 f"{host}:{port} ({failure or type(failure).__name__}); give "

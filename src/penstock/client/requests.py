@@ -18,6 +18,7 @@ from penstock.client.queue_home import QueueOptions
 from penstock.client.queue_message import ERROR, ERROR_TYPE, QueueMessage
 from penstock.client.queue_port import QueuePort
 from penstock.client.serializer import Serializer
+from penstock.client.wishes import PublishWishes
 
 log = logging.getLogger("penstock")
 
@@ -31,6 +32,7 @@ class Requests:
         self._port = port
         self._lock = threading.Lock()
         self._waiting: dict[str, Future[QueueMessage]] = {}
+        self._asked: dict[str, Queue] = {}
         self._answers: Queue | None = None
         self._messages: Consumption | None = None
         self._thread: threading.Thread | None = None
@@ -38,21 +40,24 @@ class Requests:
     def _address(self) -> str:
         """The queue for answers, made at the first question."""
         with self._lock:
-            if self._answers is None:
+            # The queue goes with its consumer, and that may have lost its connection.
+            if self._answers is None or self._thread is None or not self._thread.is_alive():
                 name = f"reply.{uuid.uuid4().hex}"
                 options = QueueOptions(durable=False, auto_delete=True, expires=_EXPIRES_SECONDS)
                 self._answers = Queue(self._port, name, options)
                 self._messages = self._answers.consume(prefetch=1000)
                 self._thread = threading.Thread(
-                    target=self._listen, name="penstock-replies", daemon=True
+                    target=self._listen,
+                    args=(self._messages,),
+                    name="penstock-replies",
+                    daemon=True,
                 )
                 self._thread.start()
             return self._answers.name
 
-    def _listen(self) -> None:
-        assert self._messages is not None
+    def _listen(self, messages: Consumption) -> None:
         try:
-            for message in self._messages:
+            for message in messages:
                 future = self._waiting.pop(message.correlation_id or "", None)
                 message.ack()
                 if future is not None:  # else whoever asked has given up
@@ -73,14 +78,17 @@ class Requests:
         future: Future[QueueMessage] = Future()
         self._waiting[correlation_id] = future
         try:
-            Queue(self._port, queue, QueueOptions()).publish(
-                payload,
-                serializer=serializer,
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                ttl=timeout,
-                headers=headers,
-            )
+            wishes: PublishWishes = {
+                "correlation_id": correlation_id,
+                "reply_to": reply_to,
+                "ttl": timeout,
+                "headers": headers,
+            }
+            try:
+                self._queue(queue).publish(payload, serializer=serializer, **wishes)
+            except NotFound:  # it was deleted since the last question
+                self._asked.pop(queue, None)
+                self._queue(queue).publish(payload, serializer=serializer, **wishes)
             answer = future.result(timeout)
         except TimeoutError:
             raise TimedOut(f"nobody at {queue!r} answered within {timeout} s") from None
@@ -90,6 +98,13 @@ class Requests:
             kind = answer.headers.get(ERROR_TYPE, "error")
             raise RequestFailed(f"{kind} at {queue!r}: {answer.error}")
         return answer
+
+    def _queue(self, name: str) -> Queue:
+        """The queue to ask at, opened once."""
+        found = self._asked.get(name)
+        if found is None:
+            found = self._asked[name] = Queue(self._port, name, QueueOptions())
+        return found
 
     def close(self) -> None:
         if self._messages is not None:

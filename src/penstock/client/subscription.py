@@ -81,6 +81,9 @@ class Subscription(Iterator[Message]):
         """The next message; None when none came within `timeout` seconds, or it is closed.
 
         Asking for the next one says that the one before is done with.
+
+        >>> messages.get(timeout=10).text
+        'a'
         """
         pursuit = self._pursuit
         if pursuit.is_closed:
@@ -106,6 +109,9 @@ class Subscription(Iterator[Message]):
         """At least one message, if any comes within `timeout`, and up to `max_messages`.
 
         What is there is given at once; it does not wait for a batch to fill.
+
+        >>> [message.text for message in messages.batch(10, timeout=10)]
+        ['a', 'b', 'c']
         """
         if max_messages < 1:
             raise InvalidArgument(f"max_messages is 1 or more, not {max_messages}")
@@ -120,7 +126,12 @@ class Subscription(Iterator[Message]):
         return found
 
     def batches(self, max_messages: int = 500) -> Iterator[list[Message]]:
-        """Batch after batch, until it is closed or idle for `idle_timeout`."""
+        """Batch after batch, until it is closed or idle for `idle_timeout`.
+
+        >>> with mq.subscribe("orders", idle_timeout=0.1) as messages:
+        ...     [len(batch) for batch in messages.batches(2)]
+        [2, 1]
+        """
         while found := self.batch(max_messages, self._pursuit.options.idle_timeout):
             yield found
 
@@ -182,6 +193,9 @@ class Subscription(Iterator[Message]):
 
         Without an argument: everything handed out so far. With a message: up to and including it.
         With offsets by (topic, partition): these, each the offset to go on with.
+
+        >>> message = messages.get(timeout=10)
+        >>> messages.commit(message)
         """
         self._commit(self._pursuit.to_commit(what))
 
@@ -197,7 +211,13 @@ class Subscription(Iterator[Message]):
             self._commit(self._pursuit.due())
 
     def committed(self) -> dict[TopicPartition, int]:
-        """What the group remembers of the partitions assigned to this subscription."""
+        """What the group remembers of the partitions assigned to this subscription.
+
+        >>> message = messages.get(timeout=10)
+        >>> messages.commit()
+        >>> messages.committed()
+        {TopicPartition(topic='orders', partition=0): 1}
+        """
         return self._home.run(self._stream.committed(self.assignment))
 
     # --- partitions and positions -----------------------------------------------------------------
@@ -212,7 +232,11 @@ class Subscription(Iterator[Message]):
         return self._pursuit.options.stream.group
 
     def wait_assigned(self, timeout: float = ASSIGN_SECONDS) -> list[TopicPartition]:
-        """Wait until there are partitions to read."""
+        """Wait until there are partitions to read.
+
+        >>> messages.wait_assigned()
+        [TopicPartition(topic='orders', partition=0)]
+        """
         deadline = time.monotonic() + timeout
         while not self.assignment:
             left = deadline - time.monotonic()
@@ -222,35 +246,74 @@ class Subscription(Iterator[Message]):
         return self.assignment
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next message of each partition."""
+        """The offset of the next message of each partition.
+
+        >>> message = messages.get(timeout=10)
+        >>> messages.positions()
+        {TopicPartition(topic='orders', partition=0): 1}
+        """
         return self._pursuit.positions()
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets are still to be read, by partition."""
+        """How many offsets are still to be read, by partition.
+
+        >>> message = messages.get(timeout=10)
+        >>> sum(messages.lag().values())
+        2
+        """
         positions = self.positions()
         ends = self._home.run(self._stream.ends(list(positions)))
         return {place: max(0, ends[place] - at) for place, at in positions.items()}
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Read a partition on from `offset`."""
+        """Read a partition on from `offset`.
+
+        >>> _ = messages.wait_assigned()
+        >>> messages.seek("orders", 0, 2)
+        >>> messages.get(timeout=10).text
+        'c'
+        """
         self._seek({TopicPartition(topic, partition): offset})
 
     def seek_to_time(self, moment: Start) -> None:
-        """Read every partition on from the first message at or after `moment`."""
+        """Read every partition on from the first message at or after `moment`.
+
+        >>> import datetime
+        >>> messages.seek_to_time(datetime.datetime(2000, 1, 1))
+        >>> messages.get(timeout=10).text
+        'a'
+        """
         places = self.assignment or self.wait_assigned()
         found = {place: self._home.run(self._stream.find(place, moment)) for place in places}
         self._seek(found)
 
     def seek_to_beginning(self) -> None:
-        """Read everything again."""
+        """Read everything again.
+
+        >>> done = messages.batch(3, timeout=10)
+        >>> messages.seek_to_beginning()
+        >>> messages.get(timeout=10).text
+        'a'
+        """
         self.seek_to_time(EARLIEST)
 
     def seek_to_end(self) -> None:
-        """Skip what is there already."""
+        """Skip what is there already.
+
+        >>> messages.seek_to_end()
+        >>> messages.get(timeout=0.01) is None
+        True
+        """
         self.seek_to_time(LATEST)
 
     def replay(self, since: Start = EARLIEST) -> None:
-        """Read everything again, or what came since a moment."""
+        """Read everything again, or what came since a moment.
+
+        >>> done = messages.batch(3, timeout=10)
+        >>> messages.replay()
+        >>> messages.get(timeout=10).text
+        'a'
+        """
         self.seek_to_time(since)
 
     def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -258,11 +321,24 @@ class Subscription(Iterator[Message]):
         self._pursuit.moved(offsets)
 
     def pause(self, places: Collection[tuple[str, int]] | None = None) -> None:
-        """Fetch nothing more, of all partitions or of some; what is here is still handed out."""
+        """Fetch nothing more, of all partitions or of some; what is here is still handed out.
+
+        >>> _ = messages.wait_assigned()
+        >>> messages.pause()
+        >>> messages.get(timeout=0.01) is None
+        True
+        """
         self._home.run(self._stream.pause(self._places(places)))
 
     def resume(self, places: Collection[tuple[str, int]] | None = None) -> None:
-        """Fetch again."""
+        """Fetch again.
+
+        >>> _ = messages.wait_assigned()
+        >>> messages.pause()
+        >>> messages.resume()
+        >>> messages.get(timeout=10).text
+        'a'
+        """
         self._home.run(self._stream.resume(self._places(places)))
 
     def _places(self, places: Collection[tuple[str, int]] | None) -> Sequence[TopicPartition]:
@@ -278,6 +354,10 @@ class Subscription(Iterator[Message]):
         """Leave the group. With automatic commits, what was handed out counts as done.
 
         From another thread than the reader's, what that one is working on does not.
+
+        >>> messages.close()
+        >>> messages.is_closed
+        True
         """
         if threading.get_ident() == self._reader:
             self._worked(None)

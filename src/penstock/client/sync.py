@@ -90,6 +90,10 @@ class Client(QueueCalls):
 
         `on_delivery(receipt, error)` is called then too, on a thread of the library: be quick, and
         do not call back into the client. `timeout` is how long to wait for room (backpressure).
+
+        >>> futures = [mq.send("orders", str(n)) for n in range(3)]
+        >>> [future.result().offset for future in futures]
+        [3, 4, 5]
         """
         sender = self._sender
         outgoing = sender.prepare(
@@ -155,11 +159,20 @@ class Client(QueueCalls):
         *,
         serializer: Serializer | str | None = None,
     ) -> Sequence[Receipt]:
-        """Publish messages that must stay in order: one key, one partition, one after the other."""
+        """Publish messages that must stay in order: one key, one partition, one after the other.
+
+        >>> [r.offset for r in mq.send_ordered("orders", "user-1", ["paid", "sent"])]
+        [3, 4]
+        """
         return self.publish_many(topic, messages, serializer=serializer, key=key)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything that was sent is safe, or has failed."""
+        """Wait until everything that was sent is safe, or has failed.
+
+        >>> for n in range(100):
+        ...     _ = mq.send("orders", str(n))
+        >>> mq.flush(timeout=10)
+        """
         if not self._sender.room.wait_empty(timeout):
             raise TimedOut(f"{self._sender.room!r} after {timeout} s")
 
@@ -191,6 +204,10 @@ class Client(QueueCalls):
         remembered: "earliest", "latest" or a moment. `filter` is an expression
         (docs/library/streams.md); messages that are expired are left out, those that are not due
         yet come when they are.
+
+        >>> with mq.subscribe("orders", filter='key == "user-1"', idle_timeout=0.1) as messages:
+        ...     [message.text for message in messages]
+        ['a']
         """
         options = check_options(
             topics,
@@ -259,6 +276,9 @@ class Client(QueueCalls):
 
         The id names who is writing: whoever begins with the same id fences the one before. It is
         aborted when it takes longer than `timeout` seconds.
+
+        >>> with mq.transaction("billing-1") as tx:
+        ...     _ = tx.publish("invoices", "1"), tx.publish("mails", "1")
         """
         return Transaction(self._home, self._sender, transactional_id, timeout)
 
@@ -269,7 +289,12 @@ class Client(QueueCalls):
         return self._home.is_closed
 
     def close(self) -> None:
-        """Stop the workers, wait for what is on its way, and stop. A second call does nothing."""
+        """Stop the workers, wait for what is on its way, and stop. A second call does nothing.
+
+        >>> mq.close()
+        >>> mq.is_closed
+        True
+        """
         if not self._home.is_closed:
             self._close_queues()
         self._home.close()

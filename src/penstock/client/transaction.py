@@ -51,11 +51,24 @@ class Transaction:
     # --- beginning and ending ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin it; `with` does so too. Whoever has one open with the same id is fenced."""
+        """Begin it; `with` does so too. Whoever has one open with the same id is fenced.
+
+        >>> tx = mq.transaction("billing-1")
+        >>> tx.begin()
+        >>> tx.abort()
+        """
         self._core = self._home.run(self._home.begin(self.transactional_id, self._timeout))
 
     def commit(self) -> None:
-        """Make all of it count; returns when that is safe."""
+        """Make all of it count; returns when that is safe.
+
+        >>> tx = mq.transaction("billing-1")
+        >>> tx.begin()
+        >>> _ = tx.publish("invoices", "1")
+        >>> tx.commit()
+        >>> mq.admin.topic("invoices").message_count >= 1
+        True
+        """
         core = self._open()
         try:
             self._flush()
@@ -68,7 +81,15 @@ class Transaction:
         self._core = None
 
     def abort(self) -> None:
-        """Make none of it count."""
+        """Make none of it count.
+
+        >>> tx = mq.transaction("billing-1")
+        >>> tx.begin()
+        >>> _ = tx.publish("invoices", "1")
+        >>> tx.abort()
+        >>> list(mq.read("invoices"))
+        []
+        """
         core, self._core = self._core, None
         waiting, self._waiting = self._waiting, []
         for outgoing in waiting:
@@ -110,7 +131,12 @@ class Transaction:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Receipt:
-        """As `Client.publish`, but it counts only when the transaction does."""
+        """As `Client.publish`, but it counts only when the transaction does.
+
+        >>> with mq.transaction("billing-1") as tx:
+        ...     tx.publish("invoices", "1", key="user-1").topic
+        'invoices'
+        """
         future = self.send(topic, payload, serializer=serializer, **wishes)
         self._flush()
         return future.result()
@@ -123,7 +149,13 @@ class Transaction:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Future[Receipt]:
-        """The same without waiting; the commit does."""
+        """The same without waiting; the commit does.
+
+        >>> with mq.transaction("billing-1") as tx:
+        ...     sent = [tx.send("invoices", str(n)) for n in range(3)]
+        >>> [future.result().offset for future in sent]
+        [0, 1, 2]
+        """
         self._open()
         outgoing = self._sender.prepare(topic, payload, Wishes(**wishes), serializer)
         future: Future[Receipt] = Future()
@@ -151,7 +183,12 @@ class Transaction:
         serializer: Serializer | str | None = None,
         **wishes: Unpack[PublishWishes],
     ) -> Sequence[Receipt]:
-        """As `Client.publish_many`, but it counts only when the transaction does."""
+        """As `Client.publish_many`, but it counts only when the transaction does.
+
+        >>> with mq.transaction("billing-1") as tx:
+        ...     len(tx.publish_many("invoices", ["1", "2"]))
+        2
+        """
         futures = [self.send(topic, m, serializer=serializer, **wishes) for m in messages]
         self._flush()
         return [future.result() for future in futures]
@@ -164,6 +201,13 @@ class Transaction:
         """Make the progress of a subscription part of it: consumed and produced, exactly once.
 
         `what` is as in `Subscription.commit`. The subscription needs `auto_commit=False`.
+
+        >>> with mq.transaction("billing-1") as tx:
+        ...     for message in messages.batch(10, timeout=10):
+        ...         _ = tx.publish("invoices", message.payload)
+        ...     tx.commit_offsets(messages)
+        >>> messages.lag()
+        {TopicPartition(topic='orders', partition=0): 0}
         """
         core = self._open()
         progress = subscription._pursuit.group_progress(what)

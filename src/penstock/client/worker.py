@@ -130,6 +130,11 @@ class Worker:
         """Take no more messages and wait for the handlers that run; what is left goes back.
 
         A second call does nothing.
+
+        >>> worker = mq.worker("work")(lambda message: None)
+        >>> worker.stop()
+        >>> worker.is_running
+        False
         """
         with self._ending:
             if self._is_over:

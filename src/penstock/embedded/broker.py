@@ -66,7 +66,12 @@ class Broker(Underneath):
         return partition.index
 
     def partition(self, index: int) -> Partition:
-        """The partition of that index."""
+        """The partition of that index.
+
+        >>> with Broker() as broker:
+        ...     broker.partition(1)
+        <Partition 1 of messages>
+        """
         if not 0 <= index < len(self.partitions):
             raise InvalidArgument(
                 f"there is no partition {index}: they are 0 to {len(self.partitions) - 1}"
@@ -101,7 +106,13 @@ class Partition:
         return receipt.offset
 
     def read(self, offset: int = 0, limit: int | None = None) -> Iterator[Content]:
-        """The messages from an offset on."""
+        """The messages from an offset on.
+
+        >>> with Broker(partition_count=1) as broker:
+        ...     _ = broker.send("a"), broker.send("b"), broker.send("c")
+        ...     list(broker.partitions[0].read(offset=1))
+        ['b', 'c']
+        """
         return map(_content, self._stored(offset, limit))
 
     def _stored(self, offset: int, limit: int | None) -> Iterator[Message]:
@@ -159,7 +170,15 @@ class Consumer:
             return _content(message)
 
     def seek(self, offset: int) -> None:
-        """Go on with another offset: 0 reads everything again."""
+        """Go on with another offset: 0 reads everything again.
+
+        >>> with Broker(partition_count=1) as broker:
+        ...     consumer, _ = Consumer(broker), broker.send("a")
+        ...     first = consumer.poll()
+        ...     consumer.seek(0)
+        ...     first == consumer.poll()
+        True
+        """
         if offset < 0:
             raise InvalidArgument(f"an offset is 0 or more, not {offset}")
         with self._lock:

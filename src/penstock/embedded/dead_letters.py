@@ -43,6 +43,19 @@ class DeadLetterQueueHandler(Underneath):
     higher, to be seen after `backoff` seconds, then twice that, and so on. The copy is safe when
     the call returns, so commit the message afterwards: if the process dies in between, there are
     two.
+
+    >>> import asyncio, penstock
+    >>> with penstock.open(None, num_partitions=1) as mq:
+    ...     handler = DeadLetterQueueHandler("orders.dlq", max_retries=2, servers=mq, backoff=0)
+    ...     _ = mq.publish("orders", "poison")
+    ...     with mq.subscribe("orders") as messages:
+    ...         print(handler.handle(next(messages), ValueError("bad")))
+    ...         handled = handler.handle_failed_message(next(messages), ValueError("bad"))
+    ...         print(asyncio.run(handled))
+    ...     next(mq.subscribe("orders.dlq")).headers["penstock.error"]
+    Handled.RETRY
+    Handled.DEAD
+    'bad'
     """
 
     def __init__(

@@ -33,14 +33,22 @@ class Message:
     error: str | None = None
 
     def payload(self) -> bytes:
-        """The data as it is stored."""
+        """The data as it is stored.
+
+        >>> Message("msg1", "orders", {"order_id": 123}).payload()
+        b'{"order_id": 123}'
+        """
         try:
             return json.dumps(self.data).encode()
         except TypeError as failure:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {failure}") from None
 
     def headers(self) -> dict[str, str]:
-        """What is stored beside the data."""
+        """What is stored beside the data.
+
+        >>> Message("msg1", "orders", {}).headers()
+        {'topic': 'orders', 'max-retries': '3'}
+        """
         return {_TOPIC: self.topic, _MAX_RETRIES: str(self.max_retries)}
 
     @classmethod

@@ -97,7 +97,14 @@ class MessageConsumer(Underneath):
         self.offsets.clear()
 
     def joined(self) -> Subscription:
-        """The subscription underneath."""
+        """The subscription underneath.
+
+        >>> import asyncio, penstock
+        >>> with penstock.open(None) as mq, MessageConsumer("billing", mq) as consumer:
+        ...     asyncio.run(consumer.subscribe(["orders"]))
+        ...     consumer.joined().group
+        'billing'
+        """
         if self._subscription is None:
             raise InvalidArgument("subscribe to a topic first")
         return self._subscription

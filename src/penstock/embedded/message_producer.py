@@ -82,6 +82,13 @@ class PartitionedProducer(Underneath):
     """Sends messages that must stay in order.
 
     Without a partitioner a key is where every Kafka client puts it.
+
+    >>> import asyncio, penstock
+    >>> with penstock.open(None) as mq:
+    ...     producer = PartitionedProducer(servers=mq)
+    ...     sent = asyncio.run(producer.send_ordered("orders", "user-1", [b"a", b"b", b"c"]))
+    >>> [metadata.offset for metadata in sent]
+    [0, 1, 2]
     """
 
     def __init__(

@@ -106,7 +106,12 @@ class SimpleQueue(Underneath):
         return [Message.read(stored) for stored in letters.peek(letters.stats().ready or 1)]
 
     def redrive(self) -> int:
-        """Let the dead letters be tried again; how many there were."""
+        """Let the dead letters be tried again, each once; how many there were.
+
+        >>> with SimpleQueue() as queue:
+        ...     queue.redrive()
+        0
+        """
         return self._queue.redrive().moved
 
     def start(self) -> None:
@@ -118,7 +123,14 @@ class SimpleQueue(Underneath):
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the message at hand and process no more; `start` goes on."""
+        """Finish the message at hand and process no more; `start` goes on.
+
+        >>> with SimpleQueue() as queue:
+        ...     queue.start()
+        ...     queue.stop()
+        ...     queue.running
+        False
+        """
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():

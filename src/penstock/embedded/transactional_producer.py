@@ -75,7 +75,24 @@ class TransactionalProducer(Underneath):
         return metadata(receipt)
 
     async def send_offsets(self, consumer: MessageConsumer) -> None:
-        """Make what a consumer has polled part of it, in place of the consumer's own commit."""
+        """Make what a consumer has polled part of it, in place of the consumer's own commit.
+
+        >>> import asyncio, penstock
+        >>> async def main(mq):
+        ...     producer = TransactionalProducer("convert-1", servers=mq)
+        ...     with MessageConsumer("convert", mq) as consumer:
+        ...         await consumer.subscribe(["cents"])
+        ...         (record,) = await consumer.poll(timeout_ms=10_000)
+        ...         await producer.begin_transaction()
+        ...         await producer.send("euros", b"1.00")
+        ...         await producer.send_offsets(consumer)
+        ...         await producer.commit_transaction()
+        >>> with penstock.open(None) as mq:
+        ...     _ = mq.publish("cents", "100")
+        ...     asyncio.run(main(mq))
+        ...     sum(mq.admin.group("convert").offsets.values())
+        1
+        """
         await asyncio.to_thread(self._open().commit_offsets, consumer.joined())
 
     async def commit_transaction(self) -> None:
@@ -86,7 +103,19 @@ class TransactionalProducer(Underneath):
         self.transaction_state = TransactionState.COMMITTED
 
     async def abort_transaction(self) -> None:
-        """Make none of it count."""
+        """Make none of it count.
+
+        >>> import asyncio, penstock
+        >>> async def main(mq):
+        ...     producer = TransactionalProducer("billing-1", servers=mq)
+        ...     await producer.begin_transaction()
+        ...     await producer.send("invoices", b"wrong")
+        ...     await producer.abort_transaction()
+        ...     return producer.transaction_state
+        >>> with penstock.open(None) as mq:
+        ...     asyncio.run(main(mq))
+        <TransactionState.ABORTED: 'aborted'>
+        """
         transaction, self._transaction = self._open(), None
         self.transaction_state = TransactionState.ABORTED
         await asyncio.to_thread(transaction.abort)

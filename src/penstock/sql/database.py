@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
-from penstock.client.errors import InvalidArgument, NotSupported
+from penstock.client.errors import InvalidArgument, NotFound, NotSupported, PenstockError
 
 
 class Cursor(Protocol):
@@ -83,6 +83,20 @@ def quote(identifier: str) -> str:
     if not all(_NAME.fullmatch(part) for part in parts):
         raise InvalidArgument(f"{identifier!r} is no name of a table or column")
     return ".".join(f'"{part}"' for part in parts)
+
+
+@contextmanager
+def table_needed(table: str, how: str) -> Iterator[None]:
+    """Tell who forgot to create a table of ours; drivers say it each with an error of its own."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as failure:
+        words = str(failure).lower()
+        if table.lower() in words and ("no such table" in words or "does not exist" in words):
+            raise NotFound(f"there is no table {table}: call {how}() once") from failure
+        raise
 
 
 class Database:

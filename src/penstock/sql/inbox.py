@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.client.errors import InvalidArgument
 from penstock.client.message import Message, Seconds, milliseconds
-from penstock.sql.database import Connect, Database, Dialect
+from penstock.sql.database import Connect, Database, Dialect, table_needed
 
 _CREATE = """CREATE TABLE IF NOT EXISTS {table} (
     consumer TEXT NOT NULL, message_id TEXT NOT NULL, processed_ms BIGINT NOT NULL,
@@ -69,14 +69,32 @@ class Inbox:
         """Whether the message is new, and remember it: for a transaction of your own.
 
         It is remembered when you commit, and not when you roll back.
+
+        >>> import sqlite3, tempfile
+        >>> file = tempfile.NamedTemporaryFile(suffix=".db")
+        >>> with Inbox(lambda: sqlite3.connect(file.name), "billing") as inbox:
+        ...     inbox.create_table()
+        ...     with closing(sqlite3.connect(file.name)) as database, database:
+        ...         message = Message(b"order 7", message_id="order-7")
+        ...         inbox.is_first(database, message), inbox.is_first(database, message)
+        (True, False)
         """
         added = Dialect(connection).statement(_ADD, table=self._table)
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(added, (self.consumer, _id(message), time.time_ns() // 1_000_000))
+        values = (self.consumer, _id(message), time.time_ns() // 1_000_000)
+        with table_needed(self._table, "create_table"), closing(connection.cursor()) as cursor:
+            cursor.execute(added, values)
             return bool(cursor.rowcount == 1)
 
     def forget(self, older_than: Seconds) -> int:
-        """Forget the ids of long ago; how many. Keep them as long as a message may come again."""
+        """Forget the ids of long ago; how many. Keep them as long as a message may come again.
+
+        >>> import sqlite3, tempfile
+        >>> file = tempfile.NamedTemporaryFile(suffix=".db")
+        >>> with Inbox(lambda: sqlite3.connect(file.name), "billing") as inbox:
+        ...     inbox.create_table()
+        ...     inbox.forget(older_than=7 * 24 * 3600)
+        0
+        """
         before = time.time_ns() // 1_000_000 - milliseconds(older_than, "older_than")
         dialect = self._database.dialect
         with self._database.transaction() as cursor:

@@ -209,6 +209,16 @@ class Outbox:
 
         It goes on through failures of the broker and the database, and ends when another process
         has taken over.
+
+        >>> import sqlite3, tempfile, penstock
+        >>> file = tempfile.NamedTemporaryFile(suffix=".db")
+        >>> connect = lambda: sqlite3.connect(file.name)
+        >>> with penstock.open(None) as mq, Outbox(mq, connect) as outbox:
+        ...     outbox.create_tables()
+        ...     outbox.start()
+        ...     print(outbox.is_running)
+        ...     outbox.stop()
+        True
         """
         if self._thread is not None and self._thread.is_alive():
             return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.client.errors import Fenced, InvalidArgument, NotFound
-from penstock.sql.database import Cursor, Database, Dialect
+from penstock.sql.database import Cursor, Database, Dialect, table_needed
 
 _RELAYS = "penstock_outbox_relays"
 _CREATE_RELAYS = """CREATE TABLE IF NOT EXISTS {relays} (
@@ -87,13 +87,14 @@ class OutboxTable:
         if columns.topic is None or columns.key is None or columns.headers is None:
             raise InvalidArgument(f"table {self._table} is your own: insert the row yourself")
         words = "INSERT INTO {table} ({topic}, {payload}, {key}, {headers}) VALUES (?, ?, ?, ?)"
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(self._words(Dialect(connection), words), values)
+        statement = self._words(Dialect(connection), words)
+        with table_needed(self._table, "create_tables"), closing(connection.cursor()) as cursor:
+            cursor.execute(statement, values)
 
     def take_over(self) -> None:
         """From here on whoever moved the rows before can claim and finish none."""
         statement = self._database.dialect.statement(_TAKE_OVER, relays=_RELAYS)
-        with self._database.transaction() as cursor:
+        with table_needed(_RELAYS, "create_tables"), self._database.transaction() as cursor:
             cursor.execute(statement, (self._name, self._owner))
 
     def check_owner(self) -> None:

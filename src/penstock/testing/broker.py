@@ -110,6 +110,10 @@ class BrokerForTests:
         """A client over the network, as `penstock.connect`; closed with the broker.
 
         `advance` moves its clock, too.
+
+        >>> with BrokerForTests() as broker:
+        ...     broker.connect().publish("orders", "a", partition=0).offset
+        0
         """
         options = {"amqp": self.amqp, "http": self._http} | options
         client = connect(self.kafka, **options)
@@ -120,7 +124,15 @@ class BrokerForTests:
         return client
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let time pass for the broker at once: delays come due, messages expire."""
+        """Let time pass for the broker at once: delays come due, messages expire.
+
+        >>> with BrokerForTests() as broker:
+        ...     queue = broker.client.queue("work")
+        ...     _ = queue.publish("tomorrow", delay=86_400)
+        ...     broker.advance(86_401)
+        ...     queue.get(timeout=10).text
+        'tomorrow'
+        """
         span = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         self._home.run(self._advance(round(span * 1000)))
 
@@ -129,7 +141,11 @@ class BrokerForTests:
         self._home.wake_streams()
 
     def close(self) -> None:
-        """End it, and everything that `connect` gave. A second call does nothing."""
+        """End it, and everything that `connect` gave. A second call does nothing.
+
+        >>> broker = BrokerForTests()
+        >>> broker.close()
+        """
         with ExitStack() as closing:
             closing.callback(self._home.close)
             if not self._home.is_closed:
@@ -155,6 +171,11 @@ class BrokerForTests:
 
 @contextmanager
 def broker(**options: Any) -> Iterator[BrokerForTests]:
-    """A fresh broker for as long as the block lasts; for unittest's `enterContext`, too."""
+    """A fresh broker for as long as the block lasts; for unittest's `enterContext`, too.
+
+    >>> with broker(num_partitions=1) as made:
+    ...     made.client.publish("orders", "a").partition
+    0
+    """
     with BrokerForTests(**options) as made:
         yield made

@@ -26,7 +26,13 @@ class Faults:
         self._disk = disk
 
     def drop_connections(self) -> int:
-        """Cut every connection of every client now; returns how many there were."""
+        """Cut every connection of every client now; returns how many there were.
+
+        >>> from penstock.testing import broker
+        >>> with broker() as made:
+        ...     made.faults.drop_connections()
+        0
+        """
         return self._home.run(self._drop())
 
     async def _drop(self) -> int:
@@ -34,7 +40,17 @@ class Faults:
 
     @contextmanager
     def refuse(self) -> Iterator[None]:
-        """Nobody can connect, and those who are connected are cut off: the broker is down."""
+        """Nobody can connect, and those who are connected are cut off: the broker is down.
+
+        >>> import penstock
+        >>> from penstock.testing import broker
+        >>> with broker() as made, made.faults.refuse():
+        ...     try:
+        ...         penstock.connect(made.kafka, timeout=1)
+        ...     except penstock.Unavailable:
+        ...         print("nobody there")
+        nobody there
+        """
         self._home.run(self._refuse())
         try:
             yield
@@ -51,7 +67,12 @@ class Faults:
 
     @contextmanager
     def delay(self, seconds: float) -> Iterator[None]:
-        """Every answer of the broker comes that much later."""
+        """Every answer of the broker comes that much later.
+
+        >>> from penstock.testing import broker
+        >>> with broker() as made, made.faults.delay(0.05):
+        ...     _ = made.connect().publish("orders", "late")
+        """
         for proxy in self._proxies:
             proxy.delay_s = seconds
         try:
@@ -62,7 +83,17 @@ class Faults:
 
     @contextmanager
     def disk_full(self, *, room: int = 0) -> Iterator[None]:
-        """The disk has `room` bytes left and no more: publishing is refused, reading goes on."""
+        """The disk has `room` bytes left and no more: publishing is refused, reading goes on.
+
+        >>> import penstock
+        >>> from penstock.testing import broker
+        >>> with broker() as made, made.faults.disk_full():
+        ...     try:
+        ...         made.client.publish("orders", "a" * 100)
+        ...     except penstock.Unavailable:
+        ...         print("no room")
+        no room
+        """
         self._disk.capacity_bytes = self._disk.used_bytes + room
         try:
             yield

@@ -59,6 +59,8 @@ def play(stage: Stage) -> None:
     if lost:
         raise Failure(f"{len(lost)} orders are lost")
     stage.fact(f"{len(orders.sent):,} orders sent, 0 lost, {len(processed):,} processed")
+    if twice := len(processed) - len(set(processed)):
+        stage.note(f"{twice} twice: a reader got them after another had them and before it said so")
     stage.fact(f"everything came true in {time.perf_counter() - begin:.0f} seconds")
 
 
