@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pamqp import commands as c
@@ -50,7 +50,7 @@ def test_a_publisher_is_told_and_held_while_the_disk_is_full(
     got = consumer.call(1, c.Basic.Get(queue=queue, no_ack=True), c.Basic.GetOk)
     assert got.body == b"before"
     set_limit(broker.bootstrap, "0")
-    publisher.socket.settimeout(10)
+    publisher.socket.settimeout(30)
     publisher.expect(c.Connection.Unblocked)
     publisher.expect(c.Basic.Ack)
     got = consumer.call(1, c.Basic.Get(queue=queue, no_ack=True), c.Basic.GetOk)
@@ -59,14 +59,15 @@ def test_a_publisher_is_told_and_held_while_the_disk_is_full(
 
 def test_a_new_publisher_is_told_with_its_first_message(start_broker: Callable[..., Any]) -> None:
     broker = start_broker(settings={"disk.free.limit.bytes": EVERYTHING})
-    time.sleep(1.5)  # the disk is looked at every second
+    check = f"{broker.http}/api/health/checks/alarms"
+    eventually(lambda: httpx.get(check, auth=("guest", "guest")).status_code == 503, within=30)
     for capabilities, told in (({"connection.blocked": True}, True), ({}, False)):
         one = connected(broker, client_properties={"capabilities": capabilities})
         one.call(1, c.Queue.Declare(queue="q", durable=True), c.Queue.DeclareOk)
         one.publish("", "q", b"x")
-        one.socket.settimeout(1)
         if told:
             one.expect(c.Connection.Blocked)
+        one.socket.settimeout(1)
         with pytest.raises(TimeoutError):
             one.read()
         one.close()
