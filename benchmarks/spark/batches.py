@@ -32,6 +32,6 @@ def _times_ms(bench: Bench, kind: str, topic: str, has_sink: bool) -> list[int]:
     limit = str(ROWS_PER_BATCH)
     frame = bench.reader(kind, topic, stream=True, maxOffsetsPerTrigger=limit).select("value")
     options = {"topic": bench.topic("small-out", 1)} if has_sink else {}
-    query = bench.run(frame, kind if has_sink else "noop", **options)
-    spent = [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
+    progress = bench.run(frame, kind if has_sink else "noop", **options)
+    spent = [p["durationMs"]["triggerExecution"] for p in progress if p["numInputRows"]]
     return spent[WARM:]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 OURS, THEIRS = "penstock", "kafka"
+
+
+class Done(NamedTuple):
+    """What a job did; without seconds, all of its time counts."""
+
+    rows: int
+    seconds: float | None = None
+    all_rows: int = 0  # those of the first batch too
 
 
 class Bench:
@@ -67,30 +76,70 @@ class Bench:
             options.setdefault("startingOffsets", "earliest")
         return how.format(kind).options(**options).load()
 
-    def run(self, frame: Any, kind: str, **options: str) -> Any:
-        """A streaming query over everything that is there; the query, finished."""
+    def run(self, frame: Any, kind: str, **options: str) -> list[dict[str, Any]]:
+        """A streaming query over everything that is there; the progress of its batches."""
         if kind in (OURS, THEIRS):
             options = {"kafka.bootstrap.servers": self.bootstrap, **options}
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", self.checkpoint())
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        return query
+        return list(query.recentProgress)
+
+    def stream(self, frame: Any, kind: str, **options: str) -> Done:
+        """The same as rows and seconds, without the first batch, which starts the workers."""
+        batches = self.run(frame, kind, **options)
+        rows = [batch["numInputRows"] for batch in batches]
+        spent_ms = sum(batch["durationMs"]["triggerExecution"] for batch in batches[1:])
+        return Done(sum(rows[1:]), spent_ms / 1000, sum(rows))
 
     def compare(
-        self, what: str, jobs: dict[str, Callable[[], int]], rounds: int | None = None
+        self, what: str, jobs: dict[str, Callable[[], Done]], rounds: int | None = None
     ) -> dict[str, Any]:
-        """Rows a second of each job, by turns; a round before them warms up."""
+        """Rows a second and processor time a row of each job, by turns, after one warm-up."""
         paces: dict[str, list[float]] = {name: [] for name in jobs}
+        costs: dict[str, list[float]] = {name: [] for name in jobs}
         for at in range((rounds or self.rounds) + 1):
             names = list(jobs) if at % 2 else list(reversed(jobs))
             for name in names:
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), self._cpu_seconds()
                 done = jobs[name]()
-                pace = done / (time.perf_counter() - began)
+                spent = done.seconds or time.perf_counter() - began
                 if at:
-                    paces[name].append(pace)
-        return line(what, paces)
+                    paces[name].append(done.rows / spent)
+                    costs[name].append((self._cpu_seconds() - cpu) / (done.all_rows or done.rows))
+        return {**line(what, paces), **_processor(costs)}
+
+    def _cpu_seconds(self) -> float:
+        """Of Spark's JVM and every Python it has started: what a crowded machine cannot blur."""
+        jvm = int(self.spark._jvm.java.lang.ProcessHandle.current().pid())
+        parents, spent = {}, {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            pid = int(stat.parent.name)
+            parents[pid] = int(fields[1])
+            spent[pid] = sum(map(int, fields[11:15]))  # its own, and of children that have ended
+        total = 0
+        for pid in parents:
+            ancestor = pid
+            while ancestor not in (0, 1, jvm):
+                ancestor = parents.get(ancestor, 0)
+            total += spent[pid] if ancestor == jvm else 0
+        return total / os.sysconf("SC_CLK_TCK")
+
+
+def _processor(costs: dict[str, list[float]]) -> dict[str, Any]:
+    """Microseconds of processor time a row, and how many times ours theirs takes."""
+    found: dict[str, Any] = {
+        f"{name} cpu": round(statistics.median(values) * 1e6, 2) for name, values in costs.items()
+    }
+    ours = next((name for name in costs if name.startswith(OURS)), None)
+    if THEIRS in costs and ours:
+        found["cpu ratio"] = round(found[f"{THEIRS} cpu"] / found[f"{ours} cpu"], 2)
+    return found
 
 
 def line(what: str, paces: dict[str, list[float]], digits: int = 0) -> dict[str, Any]:

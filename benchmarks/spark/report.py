@@ -19,6 +19,7 @@ TITLES = {
     "nexmark": "Nexmark, events a second",
 }
 THEIR_NAME = "Spark's connector"
+RATIOS = {"ratio": "ours by theirs", "cpu ratio": "rows per processor second, ours by theirs"}
 
 Figures = dict[str, list[dict[str, Any]]]
 
@@ -38,10 +39,13 @@ def write(found: Figures, command: str, jars: list[str]) -> None:
 def _table(part: str, lines: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for line in lines for name in _measured(line)))
     titles = [THEIR_NAME if name == THEIRS else name for name in names]
-    rows = [f"| {TITLES[part]} | {' | '.join(titles)} | ratio |", "|---" * (len(names) + 2) + "|"]
+    ratios = [name for name in ("ratio", "cpu ratio") if any(name in line for line in lines)]
+    heads = [TITLES[part], *titles, *(RATIOS[name] for name in ratios)]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for line in lines:
         cells = [f"{line[name]:,.0f}" if name in line else "" for name in names]
-        rows.append(f"| {line['what']} | {' | '.join(cells)} | {line.get('ratio', '')} |")
+        cells += [str(line.get(name, "")) for name in ratios]
+        rows.append(f"| {line['what']} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -57,4 +61,5 @@ def _plot(part: str, lines: list[dict[str, Any]]) -> str:
 
 
 def _measured(line: dict[str, Any]) -> list[str]:
-    return [name for name in line if name not in ("what", "ratio")]
+    skipped = ("what", "ratio")
+    return [name for name in line if name not in skipped and " cpu" not in f" {name}"]

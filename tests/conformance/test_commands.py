@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from support.command import Outcome, environment, penstock
-from support.sharing import Sharer, configure
+from support.sharing import Sharer
 from support.waiting import eventually
 
 Run = Callable[..., Outcome]
@@ -225,8 +224,11 @@ def test_a_share_group_is_listed_described_reset_and_deleted(
     run: Run, topic: str, name: Name, bootstrap: str
 ) -> None:
     group = name("sharers")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    configure(admin, group, share_auto_offset_reset="earliest")
+    assert run("group", "alter", group, "-c", "share.auto.offset.reset=earliest").code == 0
+    wrong = run("group", "alter", group, "-c", "share.auto.offset.reset=sometimes")
+    assert wrong.code == 1
+    assert "earliest, latest, or by_duration" in wrong.err
+    assert run("group", "alter", group).code == 2
     with Sharer(bootstrap, group, [topic]) as member:
         seen = len(member.drain(10))
         described = run("group", "describe", group, "--json").json

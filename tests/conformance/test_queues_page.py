@@ -1,4 +1,4 @@
-"""Everything that docs/queues.md tells people to type is typed here, in that order."""
+"""Everything that the pages about queues tell people to type is typed here, in that order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,28 @@ from penstock.http.management import TABLE
 from support.broker import BrokerProcess
 from support.command import environment
 
-PAGE = (Path(__file__).parents[2] / "docs/queues.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```$", PAGE, flags=re.M | re.S)
+DOCS = Path(__file__).parents[2] / "docs"
+SAID = {
+    "queues.md": (
+        "sent 1 message back",
+        "\nlamp\n",
+        "disk full",
+        "message-ttl=60000",
+        '"payload":"hello"',
+    ),
+    "share-groups.md": ("b'dig' for the 1 time", "Share", "changed workers"),
+}
 
 pytestmark = pytest.mark.own_broker
 
 
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", list(SAID))
 def test_the_page_can_be_followed(
-    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, page: str
 ) -> None:
     broker = start_broker()
     (tmp_path / "bin").mkdir()
@@ -35,8 +49,10 @@ def test_the_page_can_be_followed(
         PENSTOCK_BOOTSTRAP=broker.bootstrap,
     )
     said: list[str] = []
-    for language, text in BLOCKS:
+    blocks = re.findall(r"^```(bash|python)\n(.*?)^```$", read(page), flags=re.M | re.S)
+    for language, text in blocks:
         text = text.replace("http://127.0.0.1:8080", broker.http)
+        text = text.replace('"127.0.0.1:9092"', f'"{broker.bootstrap}"')
         text = text.replace('"127.0.0.1", 5672', f'"127.0.0.1", {broker.amqp_port}')
         shell = ["bash", "-euo", "pipefail", "-c", text]
         done = subprocess.run(
@@ -50,19 +66,13 @@ def test_the_page_can_be_followed(
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
         said.append(done.stdout + done.stderr)
     everything = "\n".join(said)
-    for words in (
-        "sent 1 message back",
-        "\nlamp\n",
-        "disk full",
-        "message-ttl=60000",
-        '"payload":"hello"',
-    ):
+    for words in SAID[page]:
         assert words in everything, words
     assert '"error"' not in everything
 
 
 def test_the_page_lists_every_path_of_the_api() -> None:
-    told = re.sub(r"\{\w+\}", "{}", PAGE)
+    told = re.sub(r"\{\w+\}", "{}", read("queues.md"))
     for row in TABLE:
         path = "/".join(row.pattern)
         if path.endswith("/{}/{}/{}") or "/e/{}/" in path or path.endswith("bindings/destination"):

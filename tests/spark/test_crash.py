@@ -34,6 +34,7 @@ KILLS = _kills(1)
 SETTINGS = SMALL
 pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(300 + 120 * KILLS)]
 PARTITIONS = 2
+AHEAD = 3000  # records; a busy machine must be able to catch up
 
 
 class Supervisor:
@@ -133,14 +134,17 @@ def _fill_for(bootstrap: str, seconds: float, written: int) -> int:
 
 
 class Feed:
-    """Numbers that go into the topic for as long as somebody watches."""
+    """Numbers that go into the topic for as long as somebody watches, not too far ahead of it."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self.written = 0
 
     def run(self, seconds: float) -> None:
-        self.written = _fill_for(self._bootstrap, seconds, self.written)
+        if self.written < _end(self._bootstrap) + AHEAD:
+            self.written = _fill_for(self._bootstrap, seconds, self.written)
+        else:
+            time.sleep(seconds)
 
     def run_until_written(self, supervisor: Supervisor) -> None:
         """Until the query has written something since now."""
@@ -185,7 +189,7 @@ def test_every_record_is_written_once_when_driver_and_broker_are_killed_at_rando
         supervisor.start()
         for victim in victims:
             # Mostly in the middle of its work, now and then while it is only starting.
-            if chance.random() < 0.8:
+            if chance.random() < 0.7:
                 feed.run_until_written(supervisor)
             feed.run(chance.uniform(0.1, 2.0))
             if victim == "driver":

@@ -22,7 +22,7 @@ from .test_crash import SETTINGS, Supervisor, _create, _fill_for, _kills, seed
 from .test_pipeline import rows_of
 
 __all__ = ["seed"]
-pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.own_broker, pytest.mark.timeout(3600)]
 JOB = Path(__file__).with_name("lake_job.py")
 
 
@@ -59,6 +59,11 @@ def _ids(root: Path, name: str) -> Counter[int]:
     return Counter(row["id"] for row in rows_of(kind, root / name))
 
 
+def _commits(root: Path) -> int:
+    """How many batches Spark has finished, in all queries."""
+    return len(list((root / "checkpoint").glob("*/commits/[0-9]*")))
+
+
 def _wait_for_all(root: Path, count: int, supervisor: Supervisor) -> None:
     deadline = time.monotonic() + 300
     for name in _tables(root):
@@ -78,6 +83,7 @@ def test_every_row_is_in_every_table_once_when_driver_and_broker_are_killed_at_r
     seed: int,
 ) -> None:
     from support.broker import free_port
+    from support.waiting import eventually
 
     chance = random.Random(seed)
     broker = start_broker(port=free_port())
@@ -87,7 +93,13 @@ def test_every_row_is_in_every_table_once_when_driver_and_broker_are_killed_at_r
     try:
         for turn in range(2 * _kills(1)):
             supervisor.keep_running()
-            written = _fill_for(broker.bootstrap, chance.uniform(2.0, 8.0), written)
+            before = _commits(tmp_path)
+            written = _fill_for(broker.bootstrap, chance.uniform(1.0, 4.0), written)
+            # Wherever the queries are: but they must have come up, and be at work.
+            eventually(
+                lambda low=before: _commits(tmp_path) > low + 4, within=300, what=supervisor.tail()
+            )
+            written = _fill_for(broker.bootstrap, chance.uniform(0.2, 3.0), written)
             if turn % 2:
                 broker.kill()
                 time.sleep(chance.uniform(0.0, 1.0))

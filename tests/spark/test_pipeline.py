@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 from penstock.spark.pipeline import load
 from penstock.spark.pipeline.document import PipelineInvalid
@@ -189,21 +190,25 @@ def test_a_dry_run_shows_schema_sample_and_verdicts_and_writes_nothing(
 
 
 def test_a_stop_ends_after_the_batch_and_a_restart_goes_on(
-    spark: Any, topic: Any, fill: Any, records: Any, pipeline: Any, name: Any
+    spark: Any, bootstrap: str, topic: Any, fill: Any, records: Any, pipeline: Any, name: Any
 ) -> None:
     source, target = topic("stops", 1), name("copied")
     fill(source, _orders(0, 100))
+    group = name("progress")
     text = _file(source, f'kind = "topic"\ntopic = "{target}"')
+    text = text.replace("[source]", f'[source]\ngroup = "{group}"')
     said = pipeline(text.replace("available_now = true", 'every = "200 ms"'))
     stop = threading.Event()
-    thread = threading.Thread(target=lambda: time.sleep(5) or stop.set())
-    thread.start()
-    run(said, spark=spark, stop=stop)
-    thread.join()
+    run(said, spark=spark, stop=stop, show=lambda figures: stop.set())
     fill(source, _orders(100, 150))
     run(pipeline(text), spark=spark)
     ids = [json.loads(record.value())["id"] for record in records(target, 1)]
     assert sorted(ids) == list(range(150))
+    # Progress is a group's, the last batch included.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    [place] = asked[group].result(20).topic_partitions
+    assert place.offset == 150
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_running_pipeline_is_watched_stopped_after_its_batch_and_goes_on_exact
         why = 'pipeline="copy",reason="value is not json of the schema"'
         assert f"penstock_pipeline_bad_rows_total{{{why}}} 1.0" in told
         assert 'penstock_pipeline_lag_records{pipeline="copy"} 0.0' in told
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Spark's processes too
         assert process.wait(120) == 0, penstock.err
     finally:
         if process.poll() is None:

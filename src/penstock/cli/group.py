@@ -18,13 +18,14 @@ from penstock.cli.connection import (
 )
 from penstock.cli.offsets import log_ends, look_up
 from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
+from penstock.cli.settings import Config, Unset, change_settings, settings_of
 from penstock.cli.share_group import describe_share_group, move_share_group, share_groups_at
 from penstock.cli.when import to_timestamp_ms
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = family("List, describe, reset and delete consumer groups and share groups.")
+app = family("List, describe, alter, reset and delete consumer groups and share groups.")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=group_names)]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=group_names)]
@@ -149,6 +150,29 @@ def _commit(
     for place in result_of(future, bootstrap, what).topic_partitions:
         if place.error is not None:
             raise Failure(f"{what}: {place.topic}-{place.partition}: {place.error.str()}")
+
+
+@app.command()
+def alter(
+    name: Name,
+    config: Config = None,
+    unset: Unset = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Change the settings of a group, which it may have before it has members.
+
+    \b
+    Examples:
+      penstock group alter billing --config share.auto.offset.reset=earliest
+      penstock group alter billing -c share.delivery.count.limit=3 \\
+        -c errors.deadletterqueue.topic.name=dlq.billing
+      penstock group alter billing --unset share.delivery.count.limit
+    """
+    changes = settings_of(config)
+    if not changes and not unset:
+        raise typer.BadParameter("say what to change: --config or --unset")
+    change_settings(admin_client(bootstrap), bootstrap, "GROUP", name, changes, unset or ())
+    say(f"changed {name}")
 
 
 @app.command()

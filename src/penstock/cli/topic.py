@@ -20,6 +20,7 @@ from penstock.cli.connection import (
 )
 from penstock.cli.offsets import log_ends
 from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
+from penstock.cli.settings import Config, Unset, change_settings, settings_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
@@ -28,10 +29,6 @@ app = family("Create, list, describe, alter and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
-Config = Annotated[
-    list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting; repeat for several."),
-]
 
 
 @app.command()
@@ -62,7 +59,7 @@ def create(
       penstock topic create orders payments --partitions 12
       penstock topic create prices --config cleanup.policy=compact --config retention.ms=86400000
     """
-    settings = _pairs(config)
+    settings = settings_of(config)
     admin = admin_client(bootstrap)
     from confluent_kafka.admin import NewTopic
 
@@ -162,10 +159,7 @@ def alter(
         typer.Option("--partitions", "-p", min=1, metavar="N", help="Grow to this many."),
     ] = None,
     config: Config = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Put a setting back to its default."),
-    ] = None,
+    unset: Unset = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Change the settings of a topic, or give it more partitions.
@@ -176,32 +170,16 @@ def alter(
       penstock topic alter orders --unset retention.ms
       penstock topic alter orders --partitions 8
     """
-    changes = _pairs(config)
+    changes = settings_of(config)
     if partitions is None and not changes and not unset:
         raise typer.BadParameter("say what to change: --partitions, --config or --unset")
     admin = admin_client(bootstrap)
-    from confluent_kafka.admin import (
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        NewPartitions,
-        ResourceType,
-    )
-
-    what = f"cannot change {name}"
     if changes or unset:
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in changes.items()
-        ] + [
-            ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
-            for key in unset or ()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with broker_errors(bootstrap, what):
-            [future] = admin.incremental_alter_configs([resource]).values()
-        result_of(future, bootstrap, what)
+        change_settings(admin, bootstrap, "TOPIC", name, changes, unset or ())
     if partitions is not None:
+        from confluent_kafka.admin import NewPartitions
+
+        what = f"cannot change {name}"
         with broker_errors(bootstrap, what):
             [future] = admin.create_partitions([NewPartitions(name, partitions)]).values()
         result_of(future, bootstrap, what)
@@ -228,16 +206,6 @@ def delete(
     for name in names:
         result_of(futures[name], bootstrap, f"cannot delete {name}")
         say(f"deleted {name}")
-
-
-def _pairs(config: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for item in config or ():
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--config")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _metadata(admin: AdminClient, bootstrap: str) -> dict[str, TopicMetadata]:

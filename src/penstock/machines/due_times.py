@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections.abc import Iterable
 
 _BUCKET_MS = 1000
 
@@ -50,6 +51,19 @@ class DueTimes:
             heapq.heappush(self._later, second)
         bucket.append(due_ms)
         bucket.append(offset)
+
+    def push_all(self, timed: Iterable[tuple[int, int]]) -> None:
+        """Many at once, as (offset, when); those that follow each other are mostly due together."""
+        second, bucket = -1, array("q")
+        for offset, due_ms in timed:
+            if due_ms // _BUCKET_MS == second:
+                bucket.append(due_ms)
+                bucket.append(offset)
+                continue
+            self.push(due_ms, offset)
+            known = self._buckets.get(due_ms // _BUCKET_MS)
+            if known is not None and due_ms >= self._near_until:
+                second, bucket = due_ms // _BUCKET_MS, known
 
     def next_ms(self) -> int | None:
         """When the next one is due, or None."""

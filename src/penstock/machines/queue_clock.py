@@ -56,12 +56,14 @@ class QueueClock:
     def published(self, low: int, time_ms: int, expiries: Timed, schedules: Timed) -> None:
         """Messages from `low` on were published at `time_ms`, some with times of their own."""
         self.timeline.note(low, time_ms)
-        for offset, due_ms in expiries:
-            self.expire_at(offset, due_ms)
-        for offset, due_ms in schedules:
+        if expiries:
+            if self._expiring is None:
+                self._expiring = DueTimes()
+            self._expiring.push_all(expiries)
+        if schedules:
             if self._scheduled is None:
                 self._scheduled = DueTimes()
-            self._scheduled.push(due_ms, offset)
+            self._scheduled.push_all(schedules)
 
     def expire_at(self, offset: int, time_ms: int) -> None:
         if self._expiring is None:

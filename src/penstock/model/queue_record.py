@@ -127,32 +127,45 @@ def read_messages(batch: bytes | bytearray | memoryview, queue: str) -> list[Sto
     """The messages of a data batch whose checksum has been checked."""
     try:
         compressed = read_header(batch).codec
-        records: Iterable[object] = read_records(batch) if compressed else raw_records(bytes(batch))
-        return [_read(record, queue) for record in records]
+        records: Iterable[Any] = read_records(batch) if compressed else raw_records(bytes(batch))
+        return _read_all(records, queue)
     except CorruptRecord:
         raise
     except Exception as failure:  # the compiled reader raises its own family, and IndexError
         raise CorruptRecord(f"unreadable records in a batch of queue {queue}: {failure}") from None
 
 
-def _read(record: object, queue: str) -> StoredMessage:
-    headers: Headers = record.headers  # type: ignore[attr-defined]
-    offset: int = record.offset  # type: ignore[attr-defined]
-    timestamp: int = record.timestamp  # type: ignore[attr-defined]
-    value: bytes = record.value or b""  # type: ignore[attr-defined]
-    if len(headers) == 3 and headers[0][0] == EXCHANGE and headers[2][0] == PROPERTIES:
-        return StoredMessage(
-            offset,
-            timestamp,
-            _text(headers[0][1]),
-            _text(headers[1][1]),
-            headers[2][1] or message_properties.NO_PROPERTIES,
-            value,
-        )
+def _read_all(records: Iterable[Any], queue: str) -> list[StoredMessage]:
+    messages: list[StoredMessage] = []
+    new, known = tuple.__new__, None
+    exchange = routing_key = ""
+    properties = message_properties.NO_PROPERTIES
+    for record in records:
+        headers = record.headers
+        # Publishers repeat themselves: what the message before had will mostly do.
+        if headers != known:
+            is_plain = len(headers) == 3 and headers[0][0] == EXCHANGE
+            if not is_plain or headers[2][0] != PROPERTIES:
+                messages.append(_read(record, queue))
+                continue
+            known = headers
+            exchange, routing_key = _text(headers[0][1]), _text(headers[1][1])
+            properties = headers[2][1] or message_properties.NO_PROPERTIES
+        value = record.value or b""
+        fields = (record.offset, record.timestamp, exchange, routing_key, properties, value)
+        messages.append(new(StoredMessage, (*fields, None, None, None, None)))
+    return messages
+
+
+def _read(record: Any, queue: str) -> StoredMessage:
+    headers: Headers = record.headers
+    offset: int = record.offset
+    timestamp: int = record.timestamp
+    value: bytes = record.value or b""
     fields = dict(headers)
     properties = fields.get(PROPERTIES)
     if properties is None:
-        key: bytes | None = record.key  # type: ignore[attr-defined]
+        key: bytes | None = record.key
         properties = _from_kafka(headers, key, timestamp)
     copy_of = number(fields.get(COPY_OF))
     return StoredMessage(

@@ -303,18 +303,17 @@ def marks_of_stored(
     schedules: list[tuple[int, int]] = []
     priorities = bytearray(high - low) if settings.max_priority else None
     sizes = [0] * (high - low) if settings.max_length_bytes is not None else None
-    for message in messages:
-        offset = message.offset
+    properties, told, lives_ms, level = b"", NOTHING_TELLING, None, 0
+    for offset, timestamp_ms, _, _, raw, body, due_ms, _, _, _ in messages:
         if sizes is not None:
-            sizes[offset - low] = len(message.body)
-        if message.due_ms is not None and message.due_ms > message.timestamp_ms:
-            schedules.append((offset, message.due_ms))
-        told = telling(message.properties)
-        if told is NOTHING_TELLING:
-            continue
-        if told.expiration_ms is not None:
-            born_ms = max(message.timestamp_ms, message.due_ms or 0)
-            expiries.append((offset, born_ms + told.expiration_ms))
-        if priorities is not None:
-            priorities[offset - low] = min(told.priority, settings.max_priority)
+            sizes[offset - low] = len(body)
+        if due_ms is not None and due_ms > timestamp_ms:
+            schedules.append((offset, due_ms))
+        if raw is not properties:
+            properties, told = raw, telling(raw)
+            lives_ms, level = told.expiration_ms, min(told.priority, settings.max_priority)
+        if lives_ms is not None:
+            expiries.append((offset, max(timestamp_ms, due_ms or 0) + lives_ms))
+        if level and priorities is not None:
+            priorities[offset - low] = level
     return Marks(None if priorities is None else bytes(priorities), expiries, schedules, sizes)

@@ -29,6 +29,8 @@ from penstock.spark.errors import (
 
 log = logging.getLogger(__name__)
 FETCH_BYTES = 8 << 20
+LEAST_FETCH_BYTES = 64 * 1024
+GUESSED_BYTES_PER_OFFSET = 128  # until the first answer shows it
 SAMPLE_BYTES = 64 * 1024
 MAX_WAIT_MS = 500
 LENGTH_AT, LAST_DELTA_AT = 8, 23
@@ -69,7 +71,7 @@ class Fetched(NamedTuple):
 
 def fetch_range(cluster: Cluster, wanted: Range, said: FetchSettings) -> Iterator[Fetched]:
     """Everything in the range."""
-    position = wanted.start
+    position, bytes_per_offset = wanted.start, float(GUESSED_BYTES_PER_OFFSET)
     deadline = time.monotonic() + said.poll_timeout_s
     pause = 0.02
     flight: Connection | None = None
@@ -78,7 +80,8 @@ def fetch_range(cluster: Cluster, wanted: Range, said: FetchSettings) -> Iterato
             try:
                 if flight is None:
                     flight = cluster.leader(wanted.partition, FETCHES)
-                    flight.send(protocol.FETCH, _request(wanted, position, said))
+                    rest = _rest(said, wanted.end - position, bytes_per_offset)
+                    flight.send(protocol.FETCH, _request(wanted, position, rest))
                 part = _only_partition(flight.receive())
                 code = part["error"]
                 if code == OFFSET_OUT_OF_RANGE:
@@ -105,8 +108,10 @@ def fetch_range(cluster: Cluster, wanted: Range, said: FetchSettings) -> Iterato
                     position = _ended_early(wanted, position, said.fail_on_data_loss)
                 continue
             deadline, pause = time.monotonic() + said.poll_timeout_s, 0.02
+            bytes_per_offset = len(records) / max(position - floor, 1)
             if position < wanted.end:
-                flight.send(protocol.FETCH, _request(wanted, position, said))
+                rest = _rest(said, wanted.end - position, bytes_per_offset)
+                flight.send(protocol.FETCH, _request(wanted, position, rest))
             else:
                 flight = None
             aborted = [(a["producer_id"], a["first_offset"]) for a in part["aborted"]]
@@ -115,6 +120,12 @@ def fetch_range(cluster: Cluster, wanted: Range, said: FetchSettings) -> Iterato
         # Whoever stops reading early (LIMIT) leaves an answer in the socket that is nobody's.
         if flight is not None:
             cluster.forget()
+
+
+def _rest(said: FetchSettings, offsets: int, bytes_per_offset: float) -> FetchSettings:
+    """Ask for about as much as is left of the range: what lies behind it is nobody's here."""
+    wanted = int(offsets * bytes_per_offset * 1.05) + LEAST_FETCH_BYTES
+    return said._replace(fetch_bytes=min(said.fetch_bytes, wanted))
 
 
 def sample(cluster: Cluster, wanted: Range, said: FetchSettings) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from penstock.spark.typed import avro_columns, avro_decoder
 
 
 def avro_schema(text: str) -> str:
-    """The columns of an Avro record in Spark's words."""
-    return avro_columns(json.loads(text))
+    """The columns of an Avro record in Spark's words, as those of a table."""
+    return avro_columns(json.loads(text)).replace("`: ", "` ")
 
 
 def avro_as_json(text: str) -> Any:

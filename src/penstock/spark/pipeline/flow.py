@@ -13,10 +13,11 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.pipeline.building import interval
+from penstock.spark.pipeline.building import interval, local
 from penstock.spark.pipeline.definition import Pipeline
 from penstock.spark.pipeline.figures import Figures, figures_of
 from penstock.spark.pipeline.plan import (
@@ -30,7 +31,14 @@ from penstock.spark.pipeline.plan import (
     source_frame,
 )
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import first_cause, is_busy, patiently, spark_for, working
+from penstock.spark.pipeline.work import (
+    first_cause,
+    is_busy,
+    patiently,
+    reached,
+    spark_for,
+    working,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +63,7 @@ def run(pipeline: Pipeline, **how: Any) -> int:
             queries = [patiently(start) for start in starters]
             running.begun()
             _watch(pipeline, queries, starters, running)
+            _commit_last(pipeline)
         finally:
             for query in queries:
                 query.stop()
@@ -95,6 +104,19 @@ def changes_to(output: Output) -> Callable[[Any, int], None]:
         rows.write.format(output.format).mode("append").options(**said).save()
 
     return write
+
+
+def _commit_last(pipeline: Pipeline) -> None:
+    """Spark tells a source that a batch is done when the next one begins; the last has no next."""
+    from penstock.spark.cluster import Cluster
+    from penstock.spark.offsets import from_json
+
+    source = pipeline.source
+    done = from_json(reached(Path(local(pipeline.checkpoint)))) if source.group else {}
+    if done:
+        cluster = Cluster(source.bootstrap, patience_s=20)
+        cluster.commit(source.group, done)
+        cluster.forget()
 
 
 class Report:

@@ -8,7 +8,6 @@ by message with all properties, at least once (`shovel`). With `every` it goes o
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, loc
 from penstock.spark.pipeline.figures import figures_of
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import patiently, working
+from penstock.spark.pipeline.work import patiently, reached, working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,16 +156,6 @@ def _copy(spark: SparkSession, said: Mirror, topics: list[str], running: Running
         raise_failure([query])
     finally:
         query.stop()
-
-
-def reached(checkpoint: Path) -> dict[str, dict[str, int]]:
-    """Up to which offsets of the source everything is in the target."""
-    done = [int(p.name) for p in (checkpoint / "commits").glob("[0-9]*") if p.name.isdecimal()]
-    if not done:
-        return {}
-    lines = (checkpoint / "offsets" / str(max(done))).read_text(encoding="utf-8").splitlines()
-    found: dict[str, dict[str, int]] = json.loads(lines[-1])
-    return {topic: parts for topic, parts in found.items() if not topic.startswith("@")}
 
 
 def dry_run(said: Mirror, spark: SparkSession | None = None) -> dict[str, Any]:

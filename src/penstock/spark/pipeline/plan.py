@@ -101,7 +101,7 @@ def parsed_column(decode: Decode) -> Any:
     if decode.on_error == "fail":
         return f.from_json(text, schema, {"mode": "FAILFAST"})
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-    return f.from_json(text, schema + ", _corrupt STRING", options)
+    return f.from_json(text, f"{schema}, _corrupt STRING", options)
 
 
 def _kept(decode: Decode) -> list[Any]:

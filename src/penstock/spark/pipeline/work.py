@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -29,8 +30,13 @@ def spark_for(definition: Any, master: str | None = None) -> SparkSession:
     """A session with the pipeline's own settings; what the JVM says goes into a file."""
     from penstock.spark.launch import session
 
+    ours = signal.getsignal(signal.SIGINT)
     with spark_log(state_directory() / f"{definition.name}.log"):
-        return session(definition.name, master, dict(definition.settings))
+        spark = session(definition.name, master, dict(definition.settings))
+    if threading.current_thread() is threading.main_thread():
+        # Spark takes Ctrl-C for itself and cancels what runs; ours waits for the batch.
+        signal.signal(signal.SIGINT, ours)
+    return spark
 
 
 @contextmanager
@@ -76,6 +82,16 @@ def patiently(action: Callable[[], T]) -> T:
 def is_busy(failure: object) -> bool:
     """Whether Spark gave up waiting for one of its own processes."""
     return "failed to connect back" in str(failure)
+
+
+def reached(checkpoint: Path) -> dict[str, dict[str, int]]:
+    """Up to which offsets of the source everything is in the target, by a local checkpoint."""
+    done = [int(p.name) for p in (checkpoint / "commits").glob("[0-9]*") if p.name.isdecimal()]
+    if not done:
+        return {}
+    lines = (checkpoint / "offsets" / str(max(done))).read_text(encoding="utf-8").splitlines()
+    found: dict[str, dict[str, int]] = json.loads(lines[-1])
+    return {topic: parts for topic, parts in found.items() if not topic.startswith("@")}
 
 
 @contextmanager
