@@ -187,6 +187,9 @@ class AmqpConnection:
         self.failure = failure
         for channel in list(self._channels.values()):
             channel.fail(failure)
+        for task in self._tasks:  # whichever of them found out ends by itself
+            if task is not asyncio.current_task():
+                task.cancel()
         self._writer.close()
 
     async def close(self) -> None:

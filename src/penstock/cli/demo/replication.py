@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -118,9 +119,8 @@ def _act(show: Show, replicas: Replicas, orders: Orders) -> None:
         raise Failure(f"{len(orders.unread())} acknowledged orders are lost")
 
 
-def _picture(replicas: Replicas, orders: Orders, note: str) -> Table:
-    title = f"   {note}"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="")
+def _picture(replicas: Replicas, orders: Orders, note: str) -> RenderableType:
+    table = Table(box=box.SIMPLE)
     table.add_column("broker")
     table.add_column("role", min_width=11)
     table.add_column("has", justify="right", min_width=7)
@@ -141,4 +141,4 @@ def _picture(replicas: Replicas, orders: Orders, note: str) -> Table:
     table.add_row(
         "readers", f"epoch {replicas.epoch}", f"{orders.count():,}", "processed by three threads"
     )
-    return table
+    return Group(Text(f"   {note}"), table)

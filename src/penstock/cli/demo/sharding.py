@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -98,9 +99,8 @@ def _act(show: Show, shards: Shards, orders: Orders) -> None:
     )
 
 
-def _picture(shards: Shards, note: str) -> Table:
-    title = f"   {note}"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="")
+def _picture(shards: Shards, note: str) -> RenderableType:
+    table = Table(box=box.SIMPLE)
     table.add_column("broker")
     table.add_column("", min_width=4)
     table.add_column("stored", justify="right", min_width=7)
@@ -118,4 +118,4 @@ def _picture(shards: Shards, note: str) -> Table:
             f"{len(shard.waiting):,}",
             Text("█" * round(BAR * shard.stored / most), style=style),
         )
-    return table
+    return Group(Text(f"   {note}"), table)
