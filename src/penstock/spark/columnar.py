@@ -145,8 +145,8 @@ def _long_step(payload: bytes, at: int) -> int:
 def _stride(data: Any, at: int, step: int, like: int, most: int) -> Ints:
     """Starts from `at` on, one every `step` bytes, as long as each says the length that the one
     at `like` says: then the next does begin a step later."""
-    places = at + step * np.arange(min(most, (len(data) - at) // step), dtype=np.int64)
-    same = np.ones(len(places), bool)
+    places: Any = at + step * np.arange(min(most, (len(data) - at) // step), dtype=np.int64)
+    same: Any = np.ones(len(places), bool)
     for index in range(_LONGEST_VARINT):
         byte = data[like + index]
         same &= data[places + index] == byte
@@ -193,7 +193,7 @@ def _cut_out(payload: Any, starts: Ints, lengths: Ints) -> pa.Array:
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
-    edges = np.empty(2 * count, np.int32)
+    edges: Any = np.empty(2 * count, np.int32)
     edges[0::2] = starts
     np.add(starts, np.maximum(lengths, 0), out=edges[1::2], casting="unsafe")
     if (np.diff(edges) < 0).any() or edges[-1] > len(payload):

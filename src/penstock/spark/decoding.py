@@ -68,7 +68,7 @@ class Columns:
         cells = cells_of(self._bodies, counts.tolist())
         offsets = np.repeat(bases, counts) + cells.offset_deltas
         timestamps = np.repeat(first_stamps, counts) + cells.timestamp_deltas
-        types = np.repeat((attributes & LOG_APPEND_TIME) // LOG_APPEND_TIME, counts)
+        types: Any = np.repeat((attributes & LOG_APPEND_TIME) // LOG_APPEND_TIME, counts)
         if types.any():
             timestamps = np.where(types, np.repeat(last_stamps, counts), timestamps)
         kept = (offsets >= np.repeat(self._starts, counts)) & (offsets < self._end)
