@@ -32,6 +32,7 @@ from penstock.spark.pipeline.plan import (
 )
 from penstock.spark.pipeline.state import Running
 from penstock.spark.pipeline.work import (
+    closing_cluster,
     first_cause,
     is_busy,
     patiently,
@@ -115,8 +116,8 @@ def _commit_last(pipeline: Pipeline) -> None:
     done = from_json(reached(Path(local(pipeline.checkpoint)))) if source.group else {}
     if done:
         cluster = Cluster(source.bootstrap, patience_s=20)
-        cluster.commit(source.group, done)
-        cluster.forget()
+        with closing_cluster(cluster):
+            cluster.commit(source.group, done)
 
 
 class Report:
@@ -210,18 +211,18 @@ def _create_topics(pipeline: Pipeline) -> None:
     source = Cluster(pipeline.source.bootstrap, patience_s=20)
     partitions = -1
     if pipeline.source.topic:
-        found = source.topics(pipeline.source.topic.split(","))
+        with closing_cluster(source):
+            found = source.topics(pipeline.source.topic.split(","))
         partitions = max((len(parts) for parts in found.values()), default=-1)
     target = Cluster(pipeline.sink.bootstrap or pipeline.source.bootstrap, patience_s=20)
     wanted = [pipeline.sink.topic] if pipeline.sink.kind == "topic" else []
     wanted += [pipeline.quarantine.topic] if pipeline.quarantine else []
-    have = target.topics(wanted) if wanted else {}
-    for name in wanted:
-        if name not in have:
-            settings = pipeline.sink.topic_settings if name == pipeline.sink.topic else {}
-            target.create_topic(name, partitions, settings)
-    source.forget()
-    target.forget()
+    with closing_cluster(target):
+        have = target.topics(wanted) if wanted else {}
+        for name in wanted:
+            if name not in have:
+                settings = pipeline.sink.topic_settings if name == pipeline.sink.topic else {}
+                target.create_topic(name, partitions, settings)
 
 
 def dry_run(

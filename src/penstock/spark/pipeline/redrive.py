@@ -19,7 +19,7 @@ from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import patiently, spark_for, working
+from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,12 +87,12 @@ def run(said: Redrive, **how: Any) -> Redriven:
 
     with working(said, **how) as (running, spark):
         cluster = Cluster(said.bootstrap, patience_s=20)
-        found = cluster.topics([said.topic]).get(said.topic, [])
-        for name in filter(None, (said.to, said.parked)):
-            if not cluster.topics([name]):
-                cluster.create_topic(name, max(len(found), 1), {})
-        ends = latest(cluster, [TopicPartition(said.topic, p) for p in found], READ_COMMITTED)
-        cluster.forget()
+        with closing_cluster(cluster):
+            found = cluster.topics([said.topic]).get(said.topic, [])
+            for name in filter(None, (said.to, said.parked)):
+                if not cluster.topics([name]):
+                    cluster.create_topic(name, max(len(found), 1), {})
+            ends = latest(cluster, [TopicPartition(said.topic, p) for p in found], READ_COMMITTED)
         counts = dict.fromkeys(VERDICTS, 0)
         goal = {(tp.topic, str(tp.partition)): end for tp, end in ends.items()}
 

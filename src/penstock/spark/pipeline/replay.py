@@ -17,7 +17,7 @@ from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline.building import Need, default_bootstrap, local
 from penstock.spark.pipeline.definition import SINKS, Decode, Sink
 from penstock.spark.pipeline.figures import Figures
-from penstock.spark.pipeline.work import patiently, spark_for, working
+from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,8 +152,8 @@ def _range_frame(spark: SparkSession, said: Replay) -> tuple[DataFrame, Any]:
 
     source = said.source
     cluster = Cluster(source.bootstrap, patience_s=20)
-    low, high = (_resolve(cluster, source, name) for name in ("start", "end"))
-    cluster.forget()
+    with closing_cluster(cluster):
+        low, high = (_resolve(cluster, source, name) for name in ("start", "end"))
     high = {tp: max(end, low[tp]) for tp, end in high.items()}
     bounds = {
         "startingOffsets": json.dumps(to_json(low)), "endingOffsets": json.dumps(to_json(high)),
@@ -221,25 +221,35 @@ def _to_topic(
     sink = said.sink
     bootstrap = sink.bootstrap or said.source.bootstrap
     cluster = Cluster(bootstrap, patience_s=20)
-    if sink.topic not in cluster.topics([sink.topic]):
-        source = Cluster(said.source.bootstrap, patience_s=20)
-        like = source.topics([said.source.topic]) if said.source.topic else {}
-        source.forget()
-        count = len(like.get(said.source.topic, ())) or -1
-        cluster.create_topic(sink.topic, count, sink.topic_settings)
-    if said.once and ledger.last_batch(cluster, sink_id) >= 0:
-        return Sum(0, "0"), True
-    partitions = [TopicPartition(sink.topic, p) for p in cluster.topics([sink.topic])[sink.topic]]
-    before = latest(cluster, partitions, READ_UNCOMMITTED)
-    options = {"kafka.bootstrap.servers": bootstrap, "topic": sink.topic, **sink.options}
-    options.setdefault("delivery", "exactly-once")
-    patiently(writer.format("penstock").options(**options).save)
-    after = latest(cluster, partitions, READ_UNCOMMITTED)
-    cluster.forget()
+    with closing_cluster(cluster):
+        _create_like(cluster, said)
+        if said.once and ledger.last_batch(cluster, sink_id) >= 0:
+            return Sum(0, "0"), True
+        found = cluster.topics([sink.topic])[sink.topic]
+        partitions = [TopicPartition(sink.topic, number) for number in found]
+        before = latest(cluster, partitions, READ_UNCOMMITTED)
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": sink.topic, **sink.options}
+        options.setdefault("delivery", "exactly-once")
+        patiently(writer.format("penstock").options(**options).save)
+        after = latest(cluster, partitions, READ_UNCOMMITTED)
     bounds = {
         "startingOffsets": json.dumps(to_json(before)), "endingOffsets": json.dumps(to_json(after)),
     }  # fmt: skip
     return sum_of(_topic_frame(spark, bootstrap, sink.topic, bounds), columns), False
+
+
+def _create_like(target: Cluster, said: Replay) -> None:
+    """The topic written to, with as many partitions as the one that is read."""
+    from penstock.spark.cluster import Cluster
+
+    if said.sink.topic in target.topics([said.sink.topic]):
+        return
+    count = -1
+    if said.source.topic:
+        source = Cluster(said.source.bootstrap, patience_s=20)
+        with closing_cluster(source):
+            count = len(source.topics([said.source.topic]).get(said.source.topic, ())) or -1
+    target.create_topic(said.sink.topic, count, said.sink.topic_settings)
 
 
 def _to_table(

@@ -22,7 +22,7 @@ from penstock.spark.pipeline.building import (
     seconds_of,
 )
 from penstock.spark.pipeline.figures import Figures
-from penstock.spark.pipeline.work import patiently, spark_for, working
+from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +98,8 @@ def tables(spark: SparkSession, said: Traffic) -> Tables:
 
     records = _records(spark, said).cache()
     cluster = Cluster(said.bootstrap, patience_s=20)
-    committed = bool(cluster.topics([commits.TOPIC]))
-    cluster.forget()
+    with closing_cluster(cluster):
+        committed = bool(cluster.topics([commits.TOPIC]))
     if committed:
         seen = commits.commits_frame(_raw(spark, said, "subscribe", commits.TOPIC))
     else:  # nobody has ever committed anything

@@ -95,6 +95,15 @@ def reached(checkpoint: Path) -> dict[str, dict[str, int]]:
 
 
 @contextmanager
+def closing_cluster(cluster: Any) -> Iterator[None]:
+    """Its connections are closed afterwards, whatever happened."""
+    try:
+        yield
+    finally:
+        cluster.forget()
+
+
+@contextmanager
 def explained() -> Iterator[None]:
     """What Spark raises, as a sentence of ours; its own error stays behind it."""
     try:
