@@ -41,7 +41,7 @@ SAYS = {
 
 PLUGIN = "penstock.testing.plugin"
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("readme")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("readme")]
 
 
 def _free_port() -> int:
@@ -94,7 +94,7 @@ def _bash(script: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedPr
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
 
