@@ -10,6 +10,10 @@ READY  := $(VENV)/.ready
 SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
+# Spark starts slowly: of its tests, `make test` runs reading and writing, `make spark` all.
+QUICK  := tests/spark/test_columnar.py tests/spark/test_read.py tests/spark/test_write.py
+TESTS  := $(filter-out tests/spark tests/support tests/conftest.py tests/__pycache__,$(wildcard tests/*)) $(QUICK)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run serve test unit spark spark-crash spark-bench lint format bench docs lock build clean
 
@@ -37,8 +41,8 @@ run: $(SPARK) ## Start a broker and show it at work; in a terminal it serves unt
 serve: $(READY) ## Start a broker on ./penstock-data
 	@$(BIN)/penstock serve
 
-test: lint $(SPARK) ## Everything that must pass: lint, types, all tests
-	$(PYTEST) -q -n auto --dist loadgroup
+test: lint $(SPARK) ## Everything that must pass: lint, types, all tests but the slow ones on Spark
+	$(PYTEST) -q -n auto --dist loadgroup $(TESTS)
 
 unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property

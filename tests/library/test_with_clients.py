@@ -141,6 +141,8 @@ def test_faststream_with_rabbit(penstock_broker: BrokerForTests) -> None:
     assert set(found) == {"hello you"}
 
 
+# Celery gives an app the shared tasks of every module that was ever imported here.
+@pytest.mark.filterwarnings("ignore::celery.exceptions.DuplicateTaskNameWarning")
 def test_celery(penstock_broker: BrokerForTests) -> None:
     from celery import Celery
     from celery.contrib.testing.worker import start_worker

@@ -126,6 +126,9 @@ class RemoteSettings(NamedTuple):
             "bootstrap.servers": self.servers,
             "client.id": self.client_id,
             "topic.metadata.refresh.interval.ms": 5_000,
+            # Else, when a lone broker restarts, librdkafka throws its handle away and may resend
+            # out of order or wait for ever (seen with 2.16: a fatal OUT_OF_ORDER_SEQUENCE_NUMBER).
+            "metadata.recovery.strategy": "none",
             # What goes wrong comes back with each call; its log goes where logs go.
             "logger": _log,
             # Without it, a producer that was fenced raises out of whichever call runs just then.
