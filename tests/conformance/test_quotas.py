@@ -58,10 +58,14 @@ def test_a_pipelining_producer_over_its_quota_is_told_and_slowed_down(
             }
         )
         topic, began = name("topic"), time.monotonic()
+        answers: list[object] = []
         for _ in range(260):
-            producer.produce(topic, b"x" * 1000, partition=0)
+            producer.produce(
+                topic, b"x" * 1000, partition=0, on_delivery=lambda e, _: answers.append(e)
+            )
             producer.poll(0)
         assert producer.flush(60) == 0
+        assert answers == [None] * 260
         took = time.monotonic() - began
     # 260,000 bytes at 20,000 a second are 13 seconds, of which ten may come in advance.
     assert took > 2
