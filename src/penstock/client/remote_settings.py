@@ -129,6 +129,7 @@ class RemoteSettings(NamedTuple):
             # Else, when a lone broker restarts, librdkafka throws its handle away and may resend
             # out of order or wait for ever (seen with 2.16: a fatal OUT_OF_ORDER_SEQUENCE_NUMBER).
             "metadata.recovery.strategy": "none",
+            "reconnect.backoff.max.ms": 1_000,  # a broker that is back is found soon
             # What goes wrong comes back with each call; its log goes where logs go.
             "logger": _log,
             # Without it, a producer that was fenced raises out of whichever call runs just then.
