@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from support.batches import batch
 from support.broker import SOURCES, BrokerProcess, free_port
 from support.clients import Record
 from support.clients.confluent import Confluent, consumer, producer, take
@@ -98,6 +99,24 @@ def test_an_idempotent_producer_goes_on_over_a_restart(own: BrokerProcess) -> No
     read = Confluent(own.bootstrap).read("orders", 500)
     assert [record.value for record in read] == [b"%d" % n for n in range(500)]
     assert Confluent(own.bootstrap).watermarks("orders") == (0, 500)
+
+
+def test_pipelined_requests_keep_their_order_while_partitions_open(own: BrokerProcess) -> None:
+    """The second request opens hundreds of partitions; the third must not overtake it."""
+    create(own, "orders", 300)
+    own.restart()
+
+    def numbered(sequence: int) -> dict[str, object]:
+        return {"index": 0, "records": batch([b"v"], producer=(77, 0), sequence=sequence)}
+
+    others = [{"index": number, "records": batch([b"v"])} for number in range(1, 300)]
+    with Wire("127.0.0.1", own.port) as wire:
+        for partitions in ([numbered(0)], [*others, numbered(1)], [numbered(2)]):
+            topics = [{"name": "orders", "partition_data": partitions}]
+            wire.send("produce", 9, {"acks": -1, "timeout": 20_000, "topic_data": topics})
+        for offset in range(3):
+            *_, last = wire.receive().responses[0].partition_responses
+            assert (last.error_code.value, last.base_offset) == (0, offset)
 
 
 def test_an_open_transaction_can_be_committed_after_a_restart(own: BrokerProcess) -> None:

@@ -60,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._goodbyes: dict[Hashable, Callable[[], None]] = {}
         self._transport: asyncio.Transport | None = None
         self._queued_bytes = 0
-        self._busy = False  # a request is in the part that must not overlap with the next
+        self._beginning: _Reply | None = None  # is in the part that the next must not overlap
         self._reading = True
         self._writable = True
         self._muted_until = 0.0
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start_requests(self) -> None:
         if self._muted_until:
             return
-        while self._waiting and not self._busy and self._writable:
+        while self._waiting and self._beginning is None and self._writable:
             frame = self._waiting[0]
             try:
                 header = framing.read_header(frame)
@@ -230,8 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._replies and not pipelined:
                 return
             self._waiting.popleft()
-            self._busy = True
-            reply = _Reply(header.api_key)
+            reply = self._beginning = _Reply(header.api_key)
             self._replies.append(reply)
             task = self._server.loop.create_task(self._serve(header, frame, reply))
             is_fetch = header.api_key in (dispatch.FETCH, dispatch.SHARE_FETCH)
@@ -252,10 +251,11 @@ class Connection(asyncio.BufferedProtocol):
             self._muted_until = 0.0
             self._start_requests()
 
-    def _release(self, delay_ms: int) -> None:
+    def _release(self, reply: _Reply, delay_ms: int) -> None:
         if delay_ms:
             self._mute(delay_ms)
-        self._busy = False
+        if self._beginning is reply:
+            self._beginning = None
         if self._waiting:
             self._start_requests()
 
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
         started = time.monotonic()
         self.last_active = started
         try:
-            reply.buffers = await self._answer(header, frame)
+            reply.buffers = await self._answer(header, frame, reply)
             if reply.buffers is not None and len(reply.buffers) > 1:  # small ones are one buffer
                 self._ready_bytes += sum(map(len, reply.buffers))
                 self._count_unread()
@@ -289,12 +289,13 @@ class Connection(asyncio.BufferedProtocol):
         reply.done = True
         self._dequeued(size)
         self._write_ready()
-        self._busy = False
+        if self._beginning is reply:  # else a later one has begun meanwhile, and is not done yet
+            self._beginning = None
         self._start_requests()
         self._pause_or_resume()
 
     async def _answer(
-        self, header: framing.RequestHeader, frame: memoryview
+        self, header: framing.RequestHeader, frame: memoryview, reply: _Reply
     ) -> dispatch.Buffers | None:
         key, version = header.api_key, header.api_version
         api = dispatch.APIS.get(key)
@@ -312,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             client_id=header.client_id or "",
             client_host=self.host,
             room=self._server.answer_room,
-            release=self._release,
+            release=partial(self._release, reply),
             goodbyes=self._goodbyes,
         )
         answer = dispatch.answer(ctx, frame[body_at:])

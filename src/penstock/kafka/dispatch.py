@@ -89,8 +89,6 @@ _ROWS = (
     Api(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
     Api(45, "AlterPartitionReassignments", 0, 1, cluster.alter_partition_reassignments),
     Api(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments),
-    Api(45, "AlterPartitionReassignments", 0, 1, cluster.alter_partition_reassignments),
-    Api(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments),
     Api(47, "OffsetDelete", 0, 0, offsets.offset_delete),
     Api(48, "DescribeClientQuotas", 0, 1, quotas.describe_client_quotas),
     Api(49, "AlterClientQuotas", 0, 1, quotas.alter_client_quotas),
