@@ -119,6 +119,26 @@ def test_pipelined_requests_keep_their_order_while_partitions_open(own: BrokerPr
             assert (last.error_code.value, last.base_offset) == (0, offset)
 
 
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (3000, 10), (9, 100_000)])
+def test_five_batches_sent_again_after_a_restart_are_recognised(
+    own: BrokerProcess, count: int, size: int
+) -> None:
+    """As many as a producer has in flight, whose answers were lost with the connection."""
+    create(own, "orders")
+
+    def send(number: int) -> tuple[int, int]:
+        data = batch([b"v" * size] * count, producer=(77, 0), sequence=number * count)
+        topics = [{"name": "orders", "partition_data": [{"index": 0, "records": data}]}]
+        request = {"acks": -1, "timeout": 20_000, "topic_data": topics}
+        with Wire("127.0.0.1", own.port) as wire:
+            answer = wire.call("produce", 9, request).responses[0].partition_responses[0]
+        return answer.error_code.value, answer.base_offset
+
+    assert [send(number) for number in range(8)] == [(0, n * count) for n in range(8)]
+    own.restart()
+    assert [send(number) for number in range(3, 9)] == [(0, n * count) for n in range(3, 9)]
+
+
 def test_an_open_transaction_can_be_committed_after_a_restart(own: BrokerProcess) -> None:
     create(own, "orders")
     writer = ConfluentTransactions(own.bootstrap, "tx")

@@ -18,7 +18,6 @@ REMEMBERED_BATCHES = 5  # as many as a producer may have in flight
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 _SEQUENCES = 0x7FFFFFFF  # sequences are counted modulo 2^31
-_HALF_CIRCLE = 1 << 30  # less than half a circle back is "before"
 
 
 class RememberedBatch(NamedTuple):
@@ -40,7 +39,6 @@ class ProducerState:
         "epoch",
         "last_seen_ms",
         "next_sequence",
-        "restored",
         "transaction_offset",
     )
 
@@ -51,7 +49,6 @@ class ProducerState:
         self.transaction_offset = NO_OFFSET  # first offset of the open transaction
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.last_seen_ms = now_ms
-        self.restored = False  # from a snapshot: only the last batch is remembered
 
     def __repr__(self) -> str:
         return (
@@ -106,12 +103,12 @@ class ProducerState:
             self.epoch = epoch
             self.next_sequence = 0
             self.batches.clear()
-            self.restored = False
 
-    def may_have_forgotten(self, header: BatchHeader) -> bool:
-        """Whether the batch may be one from before the snapshot this state was restored from."""
-        back = (self.next_sequence - header.base_sequence) & _SEQUENCES
-        return self.restored and header.producer_epoch == self.epoch and 0 < back < _HALF_CIRCLE
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the producer has written more batches than are remembered of it."""
+        remembered = self.batches
+        return 0 < len(remembered) < REMEMBERED_BATCHES and remembered[0].base_sequence > 0
 
     def recall(self, headers: Iterable[BatchHeader], now_ms: int) -> None:
         """Remember again batches of this producer that were found in the log."""
@@ -131,7 +128,6 @@ class ProducerState:
         ]
         self.batches = sorted(found + self.batches, key=lambda batch: batch.last_offset)
         del self.batches[:-REMEMBERED_BATCHES]
-        self.restored = False
 
     def to_snapshot(self, producer_id: int) -> ProducerSnapshotEntry:
         """The last batch stands for all of them."""
@@ -157,5 +153,4 @@ class ProducerState:
             base = (last - delta) & _SEQUENCES if last >= 0 else last
             state.batches.append(RememberedBatch(base, last, last_offset, delta, timestamp))
             state.next_sequence = add_sequence(last, 1)
-            state.restored = True
         return state

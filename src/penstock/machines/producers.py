@@ -147,19 +147,21 @@ class ProducerStates:
             self._verifications.pop((producer_id, header.producer_epoch), None)
             self._find_first_unstable()
 
-    def may_have_forgotten(self, header: BatchHeader) -> bool:
-        """Whether a batch that is out of order might be one written before the last restart.
+    def incomplete(self, since_offset: int) -> list[int]:
+        """Restored producers that wrote at or after `since_offset`, and more than is remembered.
 
-        A snapshot holds one batch of each producer, a producer resends up to five. True asks the
-        caller to read the end of its log, give the headers to `recall`, and check again.
+        A snapshot holds one batch of each producer, and a producer may send its last five again.
         """
-        state = self._producers.get(header.producer_id)
-        return state is not None and state.may_have_forgotten(header)
+        return [
+            producer_id
+            for producer_id, state in self._producers.items()
+            if state.is_incomplete and state.batches[-1].last_offset >= since_offset
+        ]
 
     def recall(self, producer_id: int, headers: Iterable[BatchHeader], now_ms: int) -> None:
-        """Remember again the batches of a restored producer among `headers`, from the log's end."""
+        """Remember again the batches of a restored producer among `headers`, from the log."""
         state = self._producers.get(producer_id)
-        if state is not None and state.restored:
+        if state is not None:
             state.recall((one for one in headers if one.producer_id == producer_id), now_ms)
 
     # --- verification (KIP-890) -------------------------------------------------------------------

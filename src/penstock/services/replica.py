@@ -31,13 +31,11 @@ from penstock.model import batch as batches
 from penstock.model.batch import BatchHeader, read_header
 from penstock.model.records import build_marker, read_marker
 from penstock.model.topic_config import TopicSettings
+from penstock.services.recall import recall_batches
 
 _logger = logging.getLogger("penstock")
 
 __all__ = ["NO_GUARD", "Appended", "Replica"]
-
-_RECALL_BYTES = 4 * 1024 * 1024
-_RECALL_OFFSETS = 5000
 
 
 class Appended(NamedTuple):
@@ -110,28 +108,12 @@ class Replica:
         if snapshot is not None:
             position = max(position, snapshot[0])
             self.producers.restore(snapshot[1])
-            await self._recall({entry.producer_id for entry in snapshot[1]}, position, now_ms)
+            await recall_batches(self.log, self.producers, position, now_ms)
         if position < self.log.end_offset:
             async for data in self.log.batches(position):
                 self._replay(data, now_ms)
         await self._flusher.synced(self.log)
         self.advance(self.log.end_offset)
-
-    async def _recall(self, producer_ids: set[int], position: int, now_ms: int) -> None:
-        """A snapshot keeps the last batch of a producer; look for the four before it in the log.
-
-        Else a producer that sends them again after a restart would be told that it lost its order.
-        """
-        offset = max(self.log.start_offset, position - _RECALL_OFFSETS)
-        if not producer_ids or offset >= position:
-            return
-        chunk = await self.log.read(offset, _RECALL_BYTES, upper_offset=position)
-        headers: dict[int, list[BatchHeader]] = {}
-        for header in batches.whole_batches(chunk.data):
-            if header.producer_id in producer_ids and not header.is_control:
-                headers.setdefault(header.producer_id, []).append(header)
-        for producer_id, found in headers.items():
-            self.producers.recall(producer_id, found, now_ms)
 
     def _replay(self, data: memoryview, now_ms: int) -> None:
         header = read_header(data)

@@ -383,13 +383,13 @@ def test_a_restored_producer_can_be_reminded_of_its_older_batches(partition: Par
     late = batch(30, 10)
     with pytest.raises(OutOfOrderSequence):
         restored.check(late)
-    assert restored.may_have_forgotten(late)
-    assert not restored.may_have_forgotten(batch(80, 10))
+    assert restored.incomplete(0) == restored.incomplete(69) == [PID]
+    assert restored.incomplete(70) == []  # it has written nothing there
     restored.recall(PID, [header for header, _ in partition.log], 0)
     with pytest.raises(DuplicateSequence) as duplicate:
         restored.check(late)
     assert duplicate.value.base_offset == 30
-    assert not restored.may_have_forgotten(late)
+    assert restored.incomplete(0) == []
     restored.check(batch(70))
 
 
