@@ -126,8 +126,8 @@ class RemoteSettings(NamedTuple):
             "bootstrap.servers": self.servers,
             "client.id": self.client_id,
             "topic.metadata.refresh.interval.ms": 5_000,
-            # Else, when a lone broker restarts, librdkafka throws its handle away and may resend
-            # out of order or wait for ever (seen with 2.16: a fatal OUT_OF_ORDER_SEQUENCE_NUMBER).
+            # Else, when a lone broker restarts, librdkafka throws its handle away and may wait for
+            # it for ever (seen with 2.16 in send_offsets_to_transaction).
             "metadata.recovery.strategy": "none",
             "reconnect.backoff.max.ms": 1_000,  # a broker that is back is found soon
             # What goes wrong comes back with each call; its log goes where logs go.

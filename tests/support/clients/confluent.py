@@ -14,8 +14,7 @@ from support.clients import Record, Refused
 PATIENCE_S = 10.0
 
 # When its only broker is down, librdkafka begins anew from its bootstrap servers (KIP-899) and may
-# then resend on two connections at once, out of order, or wait for the handle it threw away. What
-# is tested here is the broker.
+# then wait for ever for the handle it threw away. What is tested here is the broker.
 KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
 
 
