@@ -69,7 +69,10 @@ def plain_python() -> str:
         install = [str(place / "bin" / "pip"), "install", "--quiet", "--editable", str(ROOT)]
         subprocess.run(install, check=True)
         stamp.write_text(needs)
-    return str(place / "bin" / "python")
+    python = str(place / "bin" / "python")
+    # As pip does; some environments forbid Python to do it by itself, and then each start compiles.
+    subprocess.run([python, "-m", "compileall", "-q", str(ROOT / "src")], check=True)
+    return python
 
 
 @contextlib.contextmanager
