@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30
 OWN = 1  # the source of a setting that was given to the topic itself
+# Settings that fit one cluster's replicas only, or would put other timestamps in place of the
+# records' own or refuse those: a copy does without them.
+LEFT_OUT = re.compile(
+    r".*\.replication\..*|min\.insync\.replicas|unclean\.leader\.election\.enable"
+    r"|message\.timestamp\..*"
+)
 
 
 def client_options(bootstrap: str, options: dict[str, str]) -> dict[str, Any]:
@@ -108,7 +114,7 @@ class Twins:
         changes = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in self.settings(topic).items()
-            if name in there and there[name][0] != value and ".replication." not in name
+            if name in there and there[name][0] != value and not LEFT_OUT.fullmatch(name)
         ]
         if changes:
             resource = ConfigResource("TOPIC", twin, incremental_configs=changes)
