@@ -55,14 +55,22 @@ class Connection:
         self._correlation = 0
         self._waiting: list[tuple[int, Api]] = []
         try:
-            plain = socket.create_connection((host, port), timeout=timeout_s)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            self._socket = _tls(plain, host, security) if security.uses_tls else plain
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         except OSError as failure:
             raise BrokerUnreachable(f"no broker answers at {self.place} ({failure})") from None
-        if security.uses_sasl:
-            _authenticate(self, security)
+        try:
+            if security.uses_tls:
+                self._socket = _tls(self._socket, host, security)
+            if security.uses_sasl:
+                _authenticate(self, security)
+        except OSError as failure:
+            self.close()
+            raise BrokerUnreachable(f"no broker answers at {self.place} ({failure})") from None
+        except BaseException:
+            self.close()
+            raise
 
     def __repr__(self) -> str:
         return f"Connection({self.place}, {len(self._waiting)} in flight)"
