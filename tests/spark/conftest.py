@@ -152,6 +152,7 @@ def pipeline(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return make
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker, so one JVM; and time for the first test, which starts it."""
     here = Path(__file__).parent

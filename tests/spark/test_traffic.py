@@ -12,11 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.spark.pipeline import dry_run, run
 from penstock.spark.pipeline.commits import parse_commit
 
-NOW_MS = int(time.time()) // 60 * 60_000 - 600_000
 
-
-def _rows(count: int, minute: int) -> list[dict[str, Any]]:
-    when = NOW_MS + minute * 60_000
+def _rows(count: int, when: int) -> list[dict[str, Any]]:
     return [{"key": "k", "value": b"x" * 99, "timestamp": when + at} for at in range(count)]
 
 
@@ -25,14 +22,17 @@ def test_traffic_lag_latency_and_dead_letters_are_found_in_the_log(
 ) -> None:
     import pandas as pd
 
+    now = int(time.time() * 1000)
+    first, third = (now // 60_000 * 60_000 - back * 60_000 for back in (10, 8))  # two minutes
     stem = name("traffic")
     orders, dead, group = topic(f"{stem}.orders", 1), topic(f"{stem}.dead", 1), name("billing")
-    fill(orders, _rows(100, 0) + _rows(50, 2))
+    fill(orders, _rows(100, first) + _rows(50, third))
     why = [("penstock.reason", b"negative"), ("penstock.topic", orders.encode())]
-    fill(dead, [{"value": b"bad", "headers": why, "timestamp": NOW_MS + 120_000}] * 3)
+    fill(dead, [{"value": b"bad", "headers": why, "timestamp": third}] * 3)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(orders, 0, 120)], asynchronous=False)
     consumer.close()
+    committed = int(time.time() * 1000)
     said = pipeline(f"""
 kind = "traffic"
 bootstrap = "BOOTSTRAP"
@@ -51,8 +51,8 @@ bucket = "1 minute"
     lag = pd.read_csv(report / "lag.csv")
     assert lag["lag"].iloc[-1] == 30
     late = pd.read_csv(report / "latency.csv")
-    # Record 119 is of minute 2, and the commit is of now.
-    assert 400_000 < late["p50_ms"].iloc[0] < 1_200_000
+    # Record 119 is the twentieth of the third minute; it was committed between the two clocks.
+    assert now <= third + 19 + late["p50_ms"].iloc[0] <= committed
     letters = pd.read_csv(report / "dead-letters.csv")
     assert letters[["origin", "reason", "records"]].values.tolist() == [[orders, "negative", 3]]
     page = (report / "index.html").read_text()
