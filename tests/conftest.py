@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ours:
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from support.scheduling import Rooms
+
+    return Rooms(config, log)
 
 
 @pytest.hookimpl(trylast=True)

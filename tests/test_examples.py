@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("examples")]
+pytestmark = pytest.mark.timeout(240)
 
 SAYS = {
     "task_queue.py": [

@@ -23,7 +23,7 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```$", flags=re.M | re.S)
 TESTS = re.compile(r"^(def test_|class \w+\(unittest)", flags=re.M)
 PLUGIN = "penstock.testing.plugin"
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("library-docs")]
+pytestmark = pytest.mark.timeout(240)
 
 
 def _snippets(page: Path) -> list[str]:

@@ -41,7 +41,7 @@ SAYS = {
 
 PLUGIN = "penstock.testing.plugin"
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("readme")]
+pytestmark = pytest.mark.timeout(900)
 
 
 def _free_port() -> int:

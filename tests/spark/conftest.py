@@ -152,12 +152,9 @@ def pipeline(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return make
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker, so one JVM; and time for the first test, which starts it."""
+    """Time for the first test, which starts the JVM that all share (`support.scheduling`)."""
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(300))
+        if here in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
