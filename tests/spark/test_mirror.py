@@ -92,7 +92,7 @@ def _check_mirror(spark: Any, source: str, target: str, pipeline: Any) -> None:
     """What must hold between any two clusters."""
     _create(
         source, "shop.orders", 2, retention_ms="123456789", max_message_bytes="2000000",
-        message_timestamp_after_max_ms="3600000",
+        message_timestamp_after_max_ms="7200000",
     )  # fmt: skip
     _create(source, "shop.latest", 2, cleanup_policy="compact")
     _create(source, "private", 1)
@@ -113,7 +113,7 @@ def _check_mirror(spark: Any, source: str, target: str, pipeline: Any) -> None:
     assert settings["retention.ms"].value == "123456789"
     assert settings["max.message.bytes"].value == "2000000"
     # A limit on timestamps could refuse what is copied, so it stays behind.
-    assert settings["message.timestamp.after.max.ms"].value != "3600000"
+    assert settings["message.timestamp.after.max.ms"].value != "7200000"
     # More comes; the second pass copies only that, and the group goes on where it was.
     fill_topic(source, "shop.orders", _rows(200, 260))
     again = run(said, spark=spark)

@@ -6,14 +6,19 @@ Asked through librdkafka's admin client, which is what every Kafka-protocol clus
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.spark.errors import BrokerUnreachable, SparkConnectorError
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.mirror import Mirror
 
+T = TypeVar("T")
 PATIENCE_S = 30
+NOT_YET = (3, 5, 6)  # unknown topic or partition, leader not available, not the leader
 OWN = 1  # the source of a setting that was given to the topic itself
 # Settings that fit one cluster's replicas only, or would put other timestamps in place of the
 # records' own or refuse those: a copy does without them.
@@ -27,6 +32,20 @@ def client_options(bootstrap: str, options: dict[str, str]) -> dict[str, Any]:
     """The options of the data source as librdkafka's."""
     given = {k.removeprefix("kafka."): v for k, v in options.items() if k.startswith("kafka.")}
     return {"bootstrap.servers": bootstrap, "log_level": 0, **given}
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask again while a topic that has just been made is not known to every broker."""
+    from confluent_kafka import KafkaException
+
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as failure:
+            if failure.args[0].code() not in NOT_YET or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
 
 
 class Twins:
@@ -59,9 +78,19 @@ class Twins:
                 raise SparkConnectorError(
                     f"{twin} has {there[twin]} partitions in the target and {count} in the source"
                 )
+        self._await({self.twin(topic): count for topic, count in wanted.items()})
         for topic in wanted:
             self._match_settings(topic)
         return sorted(wanted)
+
+    def _await(self, wanted: dict[str, int]) -> None:
+        """A cluster answers before all its brokers know of a new topic."""
+        until = time.monotonic() + PATIENCE_S
+        while missing := wanted.items() - self._partitions(self.target).items():
+            if time.monotonic() > until:
+                names = ", ".join(sorted(name for name, _ in missing))
+                raise SparkConnectorError(f"the target does not show its new topics: {names}")
+            time.sleep(0.1)
 
     def _wanted(self) -> dict[str, int]:
         pattern = re.compile(self.said.topics)
@@ -102,7 +131,7 @@ class Twins:
         from confluent_kafka.admin import ConfigResource
 
         resource = ConfigResource("TOPIC", topic)
-        found = admin.describe_configs([resource])[resource].result(PATIENCE_S)
+        found = patiently(lambda: admin.describe_configs([resource])[resource].result(PATIENCE_S))
         return [(name, (entry.value, entry.source == OWN)) for name, entry in found.items()]
 
     def _match_settings(self, topic: str) -> None:
@@ -118,7 +147,8 @@ class Twins:
         ]
         if changes:
             resource = ConfigResource("TOPIC", twin, incremental_configs=changes)
-            self.target.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+            alter = self.target.incremental_alter_configs
+            patiently(lambda: alter([resource])[resource].result(PATIENCE_S))
 
     def ends(self, topics: list[str], *, of: str, which: str = "latest") -> dict[str, list[int]]:
         """The first or the last offsets of all partitions, by the topic's name in the source."""
@@ -132,9 +162,7 @@ class Twins:
         for topic in topics:
             name = topic if of == "source" else self.twin(topic)
             asked = {TopicPartition(name, part): spec for part in range(counts.get(name, 0))}
-            answers = admin.list_offsets(asked) if asked else {}
-            offsets = {tp.partition: future.result(PATIENCE_S).offset
-                       for tp, future in answers.items()}  # fmt: skip
+            offsets = patiently(partial(_offsets, admin, asked))
             found[topic] = [offsets[part] for part in sorted(offsets)]
         return found
 
@@ -155,3 +183,8 @@ class Twins:
                 "settings": self.settings(topic),
             })  # fmt: skip
         return {"topics": rows}
+
+
+def _offsets(admin: Any, asked: dict[Any, Any]) -> dict[int, int]:
+    answers = admin.list_offsets(asked) if asked else {}
+    return {tp.partition: answer.result(PATIENCE_S).offset for tp, answer in answers.items()}
