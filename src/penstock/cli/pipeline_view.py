@@ -5,11 +5,12 @@ In a terminal one picture that changes; in a pipe one line for each batch.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter, deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from penstock.cli.output import emit_json, say
 from penstock.spark.pipeline.figures import Figures
@@ -25,6 +26,7 @@ class PipelineView:
         self._title = f"{name} ({kind})"
         self._as_json = as_json
         self._live: Any = None
+        self._terminal: TextIO
         self._begun = time.monotonic()
         self._rows = 0
         self._bad: Counter[str] = Counter()
@@ -35,9 +37,11 @@ class PipelineView:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), refresh_per_second=4)
-            self._live.start()
-            self._live.update("starting Spark; Ctrl-C stops after the batch")
+            # A way to the terminal of its own: while Spark starts, standard error is its log.
+            self._terminal = open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
+            words = f"{self._title}: starting Spark; Ctrl-C stops after the batch"
+            self._live = Live(words, console=Console(file=self._terminal), refresh_per_second=4)
+            self._live.start(refresh=True)
         return self
 
     def __exit__(
@@ -48,6 +52,7 @@ class PipelineView:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+            self._terminal.close()
 
     def show(self, figures: Figures) -> None:
         self._rows += figures.rows

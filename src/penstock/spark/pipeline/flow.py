@@ -195,13 +195,25 @@ def _revive(queries: list[Any], starters: list[Callable[[], Any]], left: int) ->
     return revived
 
 
-def stop_after_batch(queries: list[Any], patience_s: float = 60.0) -> None:
-    """Let a batch that is being written finish: a query between batches is not in a trigger."""
+def stop_after_batch(queries: list[Any], patience_s: float = 600.0) -> None:
+    """Let a batch that is being written finish, and begin no other.
+
+    A query that waits is in no trigger; one with much to read is in the next as soon as one ends,
+    so what counts there is that another batch has been reported.
+    """
     deadline = time.monotonic() + patience_s
-    for query in queries:
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+    at = [_batches(query) for query in queries]
+    for query, before in zip(queries, at, strict=True):
+        while query.isActive and query.status["isTriggerActive"] and _batches(query) == before:
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.02)
         query.stop()
+
+
+def _batches(query: Any) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress.batchId)
 
 
 def _create_topics(pipeline: Pipeline) -> None:
