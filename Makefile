@@ -10,8 +10,10 @@ READY  := $(VENV)/.ready
 SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
-# Spark starts slowly: of its tests, `make test` runs reading and writing, `make spark` all.
-QUICK  := tests/spark/test_columnar.py tests/spark/test_read.py tests/spark/test_write.py
+# Spark starts slowly: of its tests, `make test` runs those of the source, the sinks and the pipeline
+# files in one JVM, `make spark` also the other pipelines, clusters, documents and crashes.
+QUICK  := $(patsubst %,tests/spark/test_%.py,columnar documents lake options pipeline queues read stream \
+                     typed upkeep write)
 TESTS  := $(filter-out tests/spark tests/support tests/conftest.py tests/__pycache__,$(wildcard tests/*)) $(QUICK)
 
 .DEFAULT_GOAL := help
