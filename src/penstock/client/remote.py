@@ -14,9 +14,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.client.errors import Closed, PenstockError
+from penstock.client.errors import Closed, NotSupported, PenstockError
 from penstock.client.features import Features, ask_features, parse_servers
 from penstock.client.home import LATEST, Start, StreamOptions, WhenWritten
+from penstock.client.login import log_in
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner
 from penstock.client.progress import Chunk
@@ -47,11 +48,8 @@ class RemoteHome:
     def __init__(self, settings: RemoteSettings, partitioner: Partitioner) -> None:
         self.partitioner = partitioner
         self.clock: Callable[[], int] = _now_ms  # tests move it
-        self._settings = settings
-        settings.common()  # raises for what cannot be right, before anything is connected
-        self.features: Features = ask_features(
-            parse_servers(settings.servers), settings.security.context(), settings.timeout
-        )
+        self.features, self._settings = _introduced(settings)
+        settings = self._settings
         self._lock = threading.RLock()
         self._is_closed = False
         self._pool: ThreadPoolExecutor | None = None
@@ -61,6 +59,8 @@ class RemoteHome:
         self._queues: RemoteQueues | None = None
         self._reader = RemoteReader(settings)
         self._transactions = RemoteTransactions(settings, self._choose)
+        if settings.security.mechanism is not None and settings.log_in:
+            self._admin = RemoteAdmin(log_in(settings), settings.timeout)
 
     def __repr__(self) -> str:
         return f"<RemoteHome {self._settings.servers}{' closed' if self._is_closed else ''}>"
@@ -253,6 +253,26 @@ class RemoteHome:
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""
         threading.Thread(target=self.close, name="penstock-close", daemon=True).start()
+
+
+def _introduced(settings: RemoteSettings) -> tuple[Features, RemoteSettings]:
+    """What the server can do, and the settings for it; raises for what cannot be right."""
+    settings.check()
+    security = settings.security
+    features = ask_features(
+        parse_servers(settings.servers),
+        security.context(),
+        settings.timeout,
+        anonymous=security.mechanism is None,
+    )
+    if features.logins or security.mechanism is None:
+        return features, settings
+    if security.sasl_mechanism is not None:
+        raise NotSupported(
+            f"{settings.servers} has no logins at its Kafka door; leave sasl_mechanism out, then "
+            "username and password are for its AMQP and HTTP doors only"
+        )
+    return features, settings._replace(log_in=False)
 
 
 def _now_ms() -> int:
