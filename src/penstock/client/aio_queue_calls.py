@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from penstock.client.aio_queue import AsyncExchange, AsyncPublisher, AsyncQueue
 from penstock.client.aio_worker import AsyncHandler, AsyncWorker
-from penstock.client.errors import NotFound, RequestFailed, TimedOut
+from penstock.client.errors import InvalidArgument, NotFound, RequestFailed, TimedOut
 from penstock.client.home import Home
 from penstock.client.message import Seconds
 from penstock.client.queue_home import QueueOptions
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.client.aio import Mailbox
 
 _EXPIRES_SECONDS = 3600.0
+_LOOK_SECONDS = 0.5  # how soon `run` sees that the client was closed
 
 
 class QueueWishes(TypedDict, total=False):
@@ -129,6 +132,25 @@ class AsyncQueueCalls:
         return decorate
 
     # --- request and reply ------------------------------------------------------------------------
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Wait until SIGINT or SIGTERM, then stop every worker gracefully and close."""
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        caught = [signal.SIGINT, signal.SIGTERM] if signals else []
+        if caught and threading.current_thread() is not threading.main_thread():
+            raise InvalidArgument("signals come to the main thread: run its loop there")
+        before = {number: signal.getsignal(number) for number in caught}
+        for number in caught:
+            loop.add_signal_handler(number, stop.set)
+        try:
+            while not stop.is_set() and not self._home.is_closed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+            await self.close()
 
     async def request(
         self,
@@ -244,9 +266,15 @@ class AsyncQueueCalls:
 
     async def _close_queues(self) -> None:
         workers, self._workers = self._workers, []
+        for worker in workers:  # none goes on while another is waited for
+            worker._take_no_more()
         for worker in workers:
             await worker.stop()
         if self._listening is not None:
             self._listening.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listening
+
+    async def close(self) -> None:
+        """See `AsyncClient.close`."""
+        raise AssertionError("a client closes itself")

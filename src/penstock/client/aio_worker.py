@@ -103,9 +103,16 @@ class AsyncWorker:
             log.warning("%r failed: %r; it comes again", message, error)
             await message.nack(delay=self._retry.pause(message.retry_count))
 
+    @property
+    def is_running(self) -> bool:
+        return not self.task.done()
+
+    def _take_no_more(self) -> None:
+        self._stopping.set()
+
     async def stop(self, timeout: float | None = 30.0) -> None:
         """Take no more messages and wait for the handlers that run; what is left goes back."""
-        self._stopping.set()
+        self._take_no_more()
         done, _ = await asyncio.wait({self.task}, timeout=timeout)
         if not done:
             self.task.cancel()

@@ -256,6 +256,8 @@ class QueueCalls:
 
     def _close_queues(self) -> None:
         workers, self._workers = self._workers, []
+        for worker in workers:  # none goes on while another is waited for
+            worker._take_no_more()
         for worker in workers:
             with contextlib.suppress(Exception):
                 worker.stop()

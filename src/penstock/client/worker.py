@@ -126,6 +126,10 @@ class Worker:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    def _take_no_more(self) -> None:
+        self._stopping.set()
+        self._messages._consumer.wake()
+
     def stop(self, timeout: float | None = 30.0) -> None:
         """Take no more messages and wait for the handlers that run; what is left goes back.
 
@@ -139,8 +143,7 @@ class Worker:
         with self._ending:
             if self._is_over:
                 return
-            self._stopping.set()
-            self._messages._consumer.wake()
+            self._take_no_more()
             deadline = None if timeout is None else time.monotonic() + timeout
             if threading.current_thread() is not self._thread:
                 self._thread.join(timeout)
