@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import signal
 import threading
 import uuid
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from penstock.client.aio_queue import AsyncExchange, AsyncPublisher, AsyncQueue
 from penstock.client.aio_worker import AsyncHandler, AsyncWorker
+from penstock.client.arguments import check_handler, check_text
 from penstock.client.errors import InvalidArgument, NotFound, RequestFailed, TimedOut
 from penstock.client.home import Home
 from penstock.client.message import Seconds
@@ -117,8 +119,11 @@ class AsyncQueueCalls:
     ) -> Callable[[AsyncHandler], AsyncWorker]:
         """Call a coroutine function for each message of a queue, as `Client.worker`."""
         retry = Retry(max_retries=max_retries, backoff=backoff, most=max_backoff)
+        if not isinstance(queue, AsyncQueue):
+            check_text(queue, "a queue")
 
         def decorate(handler: AsyncHandler) -> AsyncWorker:
+            check_handler(handler, may_await=True)
             made = AsyncWorker(
                 queue.open if isinstance(queue, AsyncQueue) else partial(self.queue, queue),
                 handler,
@@ -222,19 +227,20 @@ class AsyncQueueCalls:
         self, queue: str, *, concurrency: int = 1, serializer: Serializer | str | None = None
     ) -> Callable[[AsyncHandler], AsyncWorker]:
         """Answer requests with what a coroutine function returns."""
+        check_text(queue, "a queue")
 
         def decorate(handler: AsyncHandler) -> AsyncWorker:
+            check_handler(handler, may_await=True)
+
             async def answering(message: AsyncQueueMessage) -> None:
-                headers: dict[str, Any] = {}
-                result: Any = b""
-                used = serializer
                 try:
-                    result = await handler(message)
-                except Exception as error:
+                    result: Any = handler(message)
+                    if inspect.isawaitable(result):
+                        result = await result
+                    await self._answer(message, result, {}, serializer)
+                except Exception as error:  # also of a result that cannot be sent
                     headers = {ERROR: str(error), ERROR_TYPE: type(error).__qualname__}
-                    used = None
-                if message.reply_to is not None:
-                    await self._answer(message, result, headers, used)
+                    await self._answer(message, b"", headers, None)
 
             made = AsyncWorker(
                 partial(self.queue, queue), answering, concurrency, Retry(max_retries=0)
@@ -252,7 +258,8 @@ class AsyncQueueCalls:
         serializer: Serializer | str | None,
     ) -> None:
         publisher = self._publisher
-        assert message.reply_to is not None
+        if message.reply_to is None:
+            return
         outgoing, _ = publisher.port.prepare(
             message.reply_to,
             result,

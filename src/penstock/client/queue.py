@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from penstock.client.arguments import check_seconds, check_whole, several
 from penstock.client.delivery import Delivery
 from penstock.client.errors import Closed, InvalidArgument, TimedOut
 from penstock.client.message import Message, Receipt
@@ -103,7 +104,9 @@ class Queue:
         3
         """
         self._home.check_may_wait()
-        futures = [self.send(message, serializer=serializer, **wishes) for message in messages]
+        futures = [
+            self.send(message, serializer=serializer, **wishes) for message in several(messages)
+        ]
         return [future.result() for future in futures]
 
     # --- consuming --------------------------------------------------------------------------------
@@ -128,8 +131,8 @@ class Queue:
         ...         message.ack()
         job
         """
-        if prefetch < 1:
-            raise InvalidArgument(f"prefetch is 1 or more, not {prefetch}")
+        check_whole(prefetch, "prefetch", 1)
+        check_seconds(idle_timeout, "idle_timeout")
         consumer = self._home.run(
             self._queues.consumer(self.name, prefetch, exclusive=exclusive, priority=priority)
         )
@@ -143,6 +146,7 @@ class Queue:
         >>> queue.get() is None
         True
         """
+        check_seconds(timeout, "timeout")
         deadline = time.monotonic() + timeout
         pause = 0.002
         while True:

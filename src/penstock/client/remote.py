@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.client.errors import Closed, NotSupported, PenstockError
+from penstock.client.errors import Closed, NotSupported, OffsetLost, PenstockError
 from penstock.client.features import Features, ask_features, parse_servers
 from penstock.client.home import LATEST, Start, StreamOptions, WhenWritten
 from penstock.client.login import log_in
@@ -143,6 +143,8 @@ class RemoteHome:
     async def read(self, place: TopicPartition, offset: int) -> tuple[Sequence[Chunk], int]:
         self._check()
         end = self._find_offsets({place: LATEST}, True)[place]
+        if offset > end:
+            raise OffsetLost(f"offset {offset} is not in {place}, which ends at {end}")
         return (self._reader.read(place, offset, end) if offset < end else []), end
 
     # --- queues -----------------------------------------------------------------------------------

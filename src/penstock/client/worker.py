@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.client.arguments import check_whole
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.queue import Queue
 from penstock.client.queue_message import QueueMessage
@@ -54,8 +55,7 @@ class Worker:
     def __init__(
         self, queue: Queue, handler: Handler, concurrency: int, retry: Retry, prefetch: int | None
     ) -> None:
-        if concurrency < 1:
-            raise InvalidArgument(f"concurrency is 1 or more, not {concurrency}")
+        check_whole(concurrency, "concurrency", 1)
         self.queue = queue
         self.handler = handler
         self.handled = 0
