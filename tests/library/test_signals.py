@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,89 @@ def test_what_runs_is_finished_and_the_rest_is_left(
                 message.ack()
         mq.queue(name).delete()
     assert sorted(done + rest, key=int) == JOBS  # nothing is lost, nothing was done twice
+
+
+WAITING = """
+    import sys, penstock
+    where, name, way = sys.argv[1:]
+    words = dict(word.split("=") for word in where.split(" ")) if "=" in where else {}
+    mq = penstock.connect(words.pop("kafka"), **words) if words else penstock.open(where)
+    queue = mq.queue(name)
+    mq.publish(name + ".log", "a", partition=0)
+    print("ready", flush=True)
+    try:
+        if way == "consume":
+            list(queue.consume())
+        elif way == "subscribe":
+            list(mq.subscribe(name + ".log", group=name))
+        else:
+            mq.request(name, "anybody?", timeout=3600)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    mq.publish(name + ".log", "it still works", partition=0)
+    queue.delete()
+    mq.close()
+    print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["consume", "subscribe", "request"])
+def test_ctrl_c_ends_a_call_that_waits_and_nothing_else(
+    way: str, place: str, tmp_path: Path
+) -> None:
+    program = Program(WAITING, place, unique("name"), way, tmp_path / "notes")
+    try:
+        eventually(lambda: program.noted("ready"), within=60)
+        time.sleep(0.3)  # so that it waits
+        complaints = program.end(signal.SIGINT)
+    finally:
+        program.process.kill()
+    assert complaints == ""
+    assert program.noted("interrupted")
+    assert program.noted("closed")
+
+
+def test_a_forked_child_is_told_that_the_connection_is_not_its_own(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    script = """
+        import os, sys, warnings, penstock
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, since 3.12
+        where, name, way = sys.argv[1:]
+        words = dict(word.split("=") for word in where.split(" "))
+        mq = penstock.connect(words.pop("kafka"), **words)
+        mq.publish(name, "a", partition=0)
+        queue = mq.queue(name + ".work")
+        child = os.fork()
+        if not child:
+            for call in (
+                lambda: mq.publish(name, "b"),
+                lambda: mq.publish_many(name, ["b"]),
+                lambda: mq.subscribe(name),
+                lambda: list(mq.read(name)),
+                lambda: mq.admin.topics(),
+                lambda: queue.publish("b"),
+                lambda: queue.get(1),
+                lambda: mq.transaction("t").begin(),
+            ):
+                try:
+                    call()
+                except penstock.Closed as told:
+                    print("told", "forked" in str(told), flush=True)
+            mq.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent", mq.publish(name, "c", partition=0).offset, flush=True)
+        queue.delete()
+        mq.close()
+    """
+    here = {"kafka": broker.bootstrap, **doors(broker)}
+    where = " ".join(f"{name}={address}" for name, address in here.items())
+    program = Program(script, where, unique("fork"), "", tmp_path / "notes")
+    try:
+        complaints = program.process.communicate(timeout=60)[1]
+    finally:
+        program.process.kill()
+    assert complaints == ""
+    assert program.noted("told") == ["True"] * 8
+    assert program.noted("parent") == ["1"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -52,6 +53,7 @@ class RemoteHome:
         settings = self._settings
         self._lock = threading.RLock()
         self._is_closed = False
+        self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._writer: RemoteWriter | None = None
         self._admin: RemoteAdmin | None = None
@@ -68,9 +70,21 @@ class RemoteHome:
     # --- waiting ----------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        self._check_process(work)
         return _through(work)
 
+    def _check_process(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        """librdkafka's threads do not live on in a child: who waits for them waits for ever."""
+        if os.getpid() != self._pid:
+            if work is not None:
+                work.close()
+            raise Closed(
+                "this was connected before the process forked and cannot be used in the child; "
+                "connect after the fork"
+            )
+
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
+        self._check_process(work)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-client")
         return await asyncio.get_running_loop().run_in_executor(self._pool, _through, work)
@@ -84,9 +98,10 @@ class RemoteHome:
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._is_closed or os.getpid() != self._pid
 
     def _check(self) -> None:
+        self._check_process()
         if self._is_closed:
             raise Closed("it is closed; connect again")
 
@@ -235,6 +250,8 @@ class RemoteHome:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the connections are the parent's, and so is the lock
+            return
         with self._lock:
             if self._is_closed:
                 return
