@@ -279,6 +279,7 @@ class Consumption(Iterator[QueueMessage]):
         self._ready: deque[QueueMessage] = deque()
         self._current: QueueMessage | None = None
         self._is_closed = False
+        self._is_woken = False
         self.watch = queue._port.sender.watch  # None for those who tell of their work themselves
         self._working: Working | None = None
 
@@ -307,7 +308,7 @@ class Consumption(Iterator[QueueMessage]):
         self._worked(None)
         self._acknowledge()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._ready and not self._is_closed:
+        while not self._ready and not self._is_closed and not self._is_woken:
             left = None if deadline is None else deadline - time.monotonic()
             wait = _WAIT_SECONDS if left is None else max(0.0, min(left, _WAIT_SECONDS))
             self._take(wait)
@@ -319,6 +320,11 @@ class Consumption(Iterator[QueueMessage]):
         if self.watch is not None:
             self._working = self.watch.working(self._current)
         return self._current
+
+    def _wake(self) -> None:
+        """From any thread: nobody is to wait for more messages."""
+        self._is_woken = True
+        self._consumer.wake()
 
     def _worked(self, failure: BaseException | None) -> None:
         working, self._working = self._working, None

@@ -128,7 +128,7 @@ class Worker:
 
     def _take_no_more(self) -> None:
         self._stopping.set()
-        self._messages._consumer.wake()
+        self._messages._wake()
 
     def stop(self, timeout: float | None = 30.0) -> None:
         """Take no more messages and wait for the handlers that run; what is left goes back.
