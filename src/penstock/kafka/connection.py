@@ -224,10 +224,11 @@ class Connection(asyncio.BufferedProtocol):
             except MalformedRequest as failure:
                 self.refuse(failure)
                 return
-            pipelined = header.api_key == dispatch.PRODUCE and all(
-                reply.api_key == dispatch.PRODUCE for reply in self._replies
-            )
-            if self._replies and not pipelined:
+            # Whatever is under way when a Produce request may begin is another one: anything else
+            # begins alone. So the newest tells of all.
+            if self._replies and not (
+                header.api_key == self._replies[-1].api_key == dispatch.PRODUCE
+            ):
                 return
             self._waiting.popleft()
             reply = self._beginning = _Reply(header.api_key)

@@ -17,13 +17,15 @@ ever told that it is safe.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from penstock.errors import StorageError
 from penstock.log.partition_log import PartitionLog
 from penstock.log.sync_job import SyncJob
+from penstock.log.sync_threads import SyncThreads
 
 # Measured on ext4: 64 files written at once are safe after 23 ms with one thread, 11 with two, 8
 # with four, 6 with eight, and no sooner with sixteen: the journal commits once for all that wait.
@@ -46,9 +48,8 @@ class Flusher:
     ) -> None:
         self._on_fatal = on_fatal
         self._on_round = on_round  # (seconds, files) of every round, for metrics
-        self._threads = threads
         self._background_seconds = background_seconds
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = SyncThreads(threads)
         self._waiting: dict[PartitionLog, list[_Waiter]] = {}
         self._lazy: dict[PartitionLog, None] = {}
         self._lazy_timer: asyncio.TimerHandle | None = None
@@ -99,9 +100,7 @@ class Flusher:
         await asyncio.gather(*[self._now(log) for log in list(self._lazy)])
         while self._running:
             await asyncio.sleep(0.001)
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        self._threads.close()
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -113,11 +112,9 @@ class Flusher:
         except OSError as failure:
             self._finish_round(waiting, [], failure, started)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sync")
         loop = asyncio.get_running_loop()
         todo = [job for _, job in jobs]
-        left = workers = min(len(todo), self._threads)
+        left = workers = min(len(todo), self._threads.most)
 
         worst: BaseException | None = None
 
@@ -128,8 +125,7 @@ class Flusher:
             if not left:
                 self._finish_round(waiting, jobs, worst, started)
 
-        for _ in range(workers):
-            self._pool.submit(_work, todo, loop, finished)
+        self._threads.run(partial(_work, todo, loop, finished), workers)
 
     def _finish_round(
         self,
@@ -219,9 +215,10 @@ def _work(
             break
         try:
             job.run()
-        except OSError as error:
+        except Exception as error:
             failure = error
-    loop.call_soon_threadsafe(finished, failure)
+    with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+        loop.call_soon_threadsafe(finished, failure)
 
 
 def _look_at(waiter: _Waiter) -> None:

@@ -153,25 +153,40 @@ async def _read_until_enough(
     answer = await _read_all(ctx, wanted, limits)
     if _is_enough(answer, limits):
         return answer
-    moved = asyncio.Event()
-    deadline = asyncio.get_running_loop().time() + limits.max_wait
     watched = answer.replicas
+    moved = asyncio.Event()
     for replica in watched:
         replica.watch(moved)
-    try:
-        # The reading may have waited for a disk while a partition moved: read again, watching.
+    if _has_moved(answer):
+        moved.set()  # while the reading waited for a disk, and nobody watched yet
+    late = False
+
+    def expire() -> None:
+        nonlocal late
+        late = True
         moved.set()
-        async with asyncio.timeout_at(deadline):
-            while not _is_enough(answer, limits):
-                await moved.wait()
-                moved.clear()
-                answer = await _read_all(ctx, wanted, limits)
-    except TimeoutError:
-        answer = await _read_all(ctx, wanted, limits)
+
+    timer = asyncio.get_running_loop().call_later(limits.max_wait, expire)
+    try:
+        while not late and not _is_enough(answer, limits):
+            await moved.wait()
+            moved.clear()
+            answer = await _read_all(ctx, wanted, limits)
     finally:
+        timer.cancel()
         for replica in watched:
             replica.unwatch(moved)
     return answer
+
+
+def _has_moved(answer: _Answer) -> bool:
+    """Whether a partition is no longer as the answer says; it has a row for each of them."""
+    return any(
+        data.high_watermark != replica.high_watermark
+        or data.last_stable_offset != replica.last_stable_offset
+        or data.start_offset != replica.log.start_offset
+        for replica, (_, data) in zip(answer.replicas, answer.rows, strict=True)
+    )
 
 
 def _is_enough(answer: _Answer, limits: _Limits) -> bool:

@@ -186,27 +186,35 @@ async def _when_safe(
     outcomes: Sequence[tuple[str | UUID, Sequence[tuple[_Target, Outcome]]]],
 ) -> list[tuple[str | UUID, list[PartitionResult]]]:
     waits = [
-        outcome[0].safe(outcome[1].end_offset)
+        waiter
         for _, rows in outcomes
         for _, outcome in rows
         if not isinstance(outcome, BrokerError)
+        and (waiter := outcome[0].when_safe(outcome[1].end_offset)) is not None
     ]
-    late = False
-    try:
-        async with asyncio.timeout(max(timeout_ms, 0) / 1000 or None):
-            if len(waits) == 1:
-                await waits[0]
-            elif waits:
-                await asyncio.gather(*waits)
-    except TimeoutError:
-        late = True
+    if waits:
+        timer: asyncio.TimerHandle | None = None
+        if timeout_ms > 0:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(timeout_ms / 1000, _give_up, waits)
+        try:
+            await (waits[0] if len(waits) == 1 else asyncio.gather(*waits))
+        finally:
+            if timer is not None:
+                timer.cancel()
     return [
-        (topic, [_result(target, outcome, late) for target, outcome in rows])
-        for topic, rows in outcomes
+        (topic, [_result(target, outcome) for target, outcome in rows]) for topic, rows in outcomes
     ]
 
 
-def _result(target: _Target, outcome: Outcome, late: bool) -> PartitionResult:
+def _give_up(waits: list[asyncio.Future[None]]) -> None:
+    """Out of time: whether each is safe by now is asked of its partition."""
+    for waiter in waits:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _result(target: _Target, outcome: Outcome) -> PartitionResult:
     if isinstance(outcome, BrokerError):
         return PartitionResult(
             target.partition,
@@ -215,7 +223,7 @@ def _result(target: _Target, outcome: Outcome, late: bool) -> PartitionResult:
             error_message=str(outcome),
         )
     replica, appended = outcome
-    if late and replica.high_watermark < appended.end_offset:
+    if replica.high_watermark < appended.end_offset:
         timed_out = RequestTimedOut("the disk did not confirm in time")
         return PartitionResult(
             target.partition, error_code(timed_out), error_message=str(timed_out)
