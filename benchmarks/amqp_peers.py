@@ -59,14 +59,15 @@ def penstock(*flags: str, data: str | None = None) -> Iterator[AmqpRunning]:
 
 
 @contextlib.contextmanager
-def rabbitmq() -> Iterator[AmqpRunning]:
-    """One RabbitMQ node, as Debian ships it, without plug-ins."""
+def rabbitmq(configuration: str = "") -> Iterator[AmqpRunning]:
+    """One RabbitMQ node, as Debian ships it, without plug-ins; or as rabbitmq.conf says."""
     if not RABBITMQ.exists():
         raise Unavailable("rabbitmq-server is not installed (apt-get install rabbitmq-server)")
     port, distribution, epmd = free_port(), free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="rabbitmq-bench-", dir=Path.cwd()) as directory:
         home = Path(directory)
         (home / "plugins").write_text("[].\n")
+        (home / "rabbitmq.conf").write_text(configuration)
         environment = {
             **os.environ,
             "HOME": str(home),
@@ -78,6 +79,7 @@ def rabbitmq() -> Iterator[AmqpRunning]:
             "RABBITMQ_LOG_BASE": str(home / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(epmd),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ("-kernel inet_dist_use_interface {127,0,0,1}"),

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,38 +148,55 @@ def _fetch_kafka() -> None:
 
 
 @contextlib.contextmanager
-def apache_kafka(*, flush_every_message: bool = False) -> Iterator[Running]:
-    """One KRaft node, as shipped, or with `flush.messages=1` so that acknowledged means synced."""
+def apache_kafka(
+    *,
+    flush_every_message: bool = False,
+    doors: Mapping[str, int] | None = None,
+    properties: str = "",
+    users: Sequence[str] = (),
+) -> Iterator[Running]:
+    """One KRaft node, as shipped, or with `flush.messages=1` so that acknowledged means synced.
+
+    More `doors` are more listeners (SASL_SSL, SSL, ...) and their ports; `properties` are what they
+    need; `users` are those the node knows from the start, as its storage tool takes them.
+    """
     _fetch_kafka()
     port, controller = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="kafka-bench-", dir=Path.cwd()) as directory:
-        properties = Path(directory) / "server.properties"
-        properties.write_text(
+        settings = Path(directory) / "server.properties"
+        open_to_all = {"PLAINTEXT": port, **(doors or {})}
+        listeners = ",".join(f"{name}://127.0.0.1:{at}" for name, at in open_to_all.items())
+        protocols = ",".join(f"{name}:{name}" for name in open_to_all)
+        settings.write_text(
             "process.roles=broker,controller\nnode.id=1\n"
             f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n"
+            f"listeners={listeners},CONTROLLER://127.0.0.1:{controller}\n"
+            f"advertised.listeners={listeners}\n"
             "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
+            f"listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT\n"
             f"log.dirs={directory}/data\nnum.partitions=4\n"
             "offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n"
             "transaction.state.log.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n"
             + ("log.flush.interval.messages=1\n" if flush_every_message else "")
+            + properties
         )
         java = ["java", "-Xmx1g", "-XX:+UseG1GC", "-cp", f"{CACHE}/libs/*"]
+        known = [word for user in users for word in ("--add-scram", user)]
         subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk",
-             "-c", str(properties)],
+             "-c", str(settings), *known],
             check=True,
             capture_output=True,
         )  # fmt: skip
         began = time.perf_counter()
         process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)],
+            [*java, "kafka.Kafka", str(settings)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         try:
-            _await_port(process, port)
+            for at in open_to_all.values():
+                _await_port(process, at)
             yield Running(f"127.0.0.1:{port}", process.pid, time.perf_counter() - began)
         finally:
             _stop(process)

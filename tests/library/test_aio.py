@@ -73,15 +73,15 @@ async def true_soon(question: Callable[[], Awaitable[object]], within: float = 1
 @pytest.mark.parametrize(
     ("sync", "asynchronous", "without"),
     [
-        (penstock.Client, AsyncClient, {"run"}),
-        (penstock.LocalClient, aio.AsyncLocalClient, {"run"}),
+        (penstock.Client, AsyncClient, set()),
+        (penstock.LocalClient, aio.AsyncLocalClient, set()),
         (penstock.Subscription, AsyncSubscription, set()),
         (penstock.Transaction, AsyncTransaction, {"send"}),
         (penstock.Queue, AsyncQueue, set()),
         (penstock.QueueMessage, AsyncQueueMessage, set()),
         (penstock.Consumption, AsyncConsumption, set()),
         (penstock.Exchange, AsyncExchange, set()),
-        (penstock.Worker, AsyncWorker, {"is_running"}),
+        (penstock.Worker, AsyncWorker, set()),
         (Admin, AsyncAdmin, set()),
     ],
 )

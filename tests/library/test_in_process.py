@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pika
@@ -133,6 +134,47 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
         texts = [message.text for message in mq.read("log")]
     assert len(texts) >= len(acknowledged)
     assert texts == [str(n) for n in range(len(texts))]
+
+
+def close_amid_calls(mq: penstock.Client, after_s: float) -> list[BaseException]:
+    """Close it while six threads call it; how their work ended."""
+    mq.publish("log", "first")
+    queue = mq.queue("work")
+    calls: list[Callable[[], object]] = [
+        lambda: mq.publish("log", "one"),
+        lambda: mq.publish_many("log", ["many"] * 50),
+        lambda: list(mq.read("log", 0, limit=20)),
+        lambda: queue.publish("work"),
+        lambda: queue.get(timeout=0),
+        lambda: mq.admin.topic("log"),
+    ]
+    ends: list[BaseException] = []
+
+    def work(call: Callable[[], object]) -> None:
+        try:
+            while True:
+                call()
+        except BaseException as end:
+            ends.append(end)
+
+    threads = [threading.Thread(target=work, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    time.sleep(after_s)
+    mq.close()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    return ends
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_calls_of_other_threads_end_when_it_is_closed(tmp_path: Path, memory: bool) -> None:
+    """At whatever point they are, they are told."""
+    for turn in range(10):
+        mq = penstock.open(None if memory else tmp_path / str(turn), num_partitions=1)
+        ends = close_amid_calls(mq, 0.02 * turn)
+        assert all(isinstance(end, penstock.PenstockError) for end in ends), ends
 
 
 def test_a_forked_child_is_told_instead_of_hanging(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import penstock
+from penstock.client.admin import Admin
 from support.broker import SOURCES
 
 GOOD = """
@@ -114,13 +119,15 @@ BAD = """
 """
 
 
+# Silent is what mypy is about the insides of a package that is installed.
+OPTIONS = ["--strict", "--config-file=", "--follow-imports=silent", "--cache-dir=cache"]
+
+
 def test_code_of_users_passes_strict_checks_and_mistakes_are_found(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(textwrap.dedent(GOOD))
     (tmp_path / "bad.py").write_text(textwrap.dedent(BAD))
-    # Silent is what mypy is about the insides of a package that is installed.
-    options = ["--strict", "--config-file=", "--follow-imports=silent", "--cache-dir=cache"]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, "good.py", "bad.py"],
+        [sys.executable, "-m", "mypy", *OPTIONS, "good.py", "bad.py"],
         env={**os.environ, "MYPYPATH": str(SOURCES)},
         cwd=tmp_path,
         capture_output=True,
@@ -130,6 +137,40 @@ def test_code_of_users_passes_strict_checks_and_mistakes_are_found(tmp_path: Pat
     )
     wrong = [line.split(":")[:2] for line in done.stdout.splitlines() if "error:" in line]
     assert wrong == [["bad.py", line] for line in ("5", "6", "7", "8", "10")], done.stdout
+
+
+EVERY_CALL = Path(__file__).with_name("typed_user.py")
+FACES: list[type[Any]] = [
+    *(penstock.Client, penstock.Subscription, penstock.Transaction, penstock.Queue, Admin),
+    *(penstock.QueueMessage, penstock.Consumption, penstock.Exchange, penstock.Worker),
+]
+OURS = {"stored", "allow_delays"}  # for the library itself
+
+
+def test_a_file_with_every_public_call_passes_strict_checks(tmp_path: Path) -> None:
+    text = EVERY_CALL.read_text()
+    sync, twin = text.split("async def twin_publishing")
+    called = [set(re.findall(r"\.(\w+)\(", half)) for half in (sync, twin)]
+    for face in FACES:
+        public = {
+            name
+            for name in dir(face)
+            if not name.startswith("_") and inspect.isfunction(getattr(face, name))
+        }
+        assert public - OURS - called[0] == set(), face
+        asynchronous = {"send", "is_expired", "json"}  # a transaction has none; as in the sync half
+        assert public - OURS - asynchronous - called[1] == set(), face
+    (tmp_path / "user.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *OPTIONS, "user.py"],
+        env={**os.environ, "MYPYPATH": str(SOURCES)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_package_says_that_it_is_typed() -> None:

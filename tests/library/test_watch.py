@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -18,6 +19,8 @@ from prometheus_client import CollectorRegistry
 import penstock
 from penstock import Client, QueueMessage, aio
 from penstock.aio import AsyncQueueMessage
+from penstock.client.aio import Opening
+from support.broker import doors
 from support.naming import unique
 from support.waiting import eventually
 
@@ -53,6 +56,10 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
     context = span.get_span_context()
     assert context is not None
     return context.trace_id, context.span_id
+
+
+def parents(spans: Sequence[ReadableSpan]) -> list[int]:
+    return [0 if span.parent is None else span.parent.span_id for span in spans]
 
 
 # --- spans ----------------------------------------------------------------------------------------
@@ -155,30 +162,118 @@ def test_a_loop_over_a_queue_and_a_request(open_mq: OpenMq, spans: Spans) -> Non
     assert [ids(span)[1] for span in spans.named(f"process {queue.name}")] == [inside]
 
 
-def test_the_asynchronous_twin_is_traced(spans: Spans, tmp_path: Path) -> None:
+# --- spans of the asynchronous twin ---------------------------------------------------------------
+
+
+@pytest.fixture
+def open_aio(
+    home: str, tmp_path: Path, request: pytest.FixtureRequest, spans: Spans
+) -> Callable[[], Opening[Any]]:
+    """open_aio() is an asynchronous client of this home, to be used with `async with`."""
+
+    def make() -> Opening[Any]:
+        if home == "in-process":
+            return aio.open(tmp_path / "data", num_partitions=1, tracing=spans.provider)
+        broker = request.getfixturevalue("broker")
+        return aio.connect(broker.bootstrap, tracing=spans.provider, **doors(broker))
+
+    return make
+
+
+def test_async_publishing_and_processing_are_one_trace(
+    open_aio: Callable[[], Opening[Any]], spans: Spans
+) -> None:
+    tracer, topic = spans.provider.get_tracer("mine"), unique("topic")
+    during: list[int] = []
+
     async def scenario() -> None:
-        async with aio.open(tmp_path, num_partitions=1, tracing=spans.provider) as mq:
-            await mq.publish("log", "a")
-            async with mq.subscribe("log", idle_timeout=1) as messages:
-                during = [current() async for _ in messages]
-            assert [ids(span)[1] for span in spans.named("process log")] == during
-            handled = asyncio.Event()
-            inside: list[int] = []
-
-            @mq.worker("work")
-            async def handle(message: AsyncQueueMessage) -> None:
-                await asyncio.sleep(0)
-                inside.append(current())
-                handled.set()
-
-            await (await mq.queue("work")).publish("a")
-            async with asyncio.timeout(20):
-                await handled.wait()
-            await handle.stop()
-            assert [ids(span)[1] for span in spans.named("process work")] == inside
+        async with open_aio() as mq:
+            with tracer.start_as_current_span("order"):
+                await mq.publish(topic, "a", partition=0)
+                async with mq.transaction(unique("tx")) as tx:
+                    await tx.publish(topic, "b", partition=0)
+            async with mq.subscribe(topic, group=unique("group")) as messages:
+                for _ in range(2):
+                    await anext(messages)
+                    await asyncio.sleep(0)  # still there after the loop had a turn
+                    during.append(current())
+                    with tracer.start_as_current_span("inner"):
+                        await asyncio.sleep(0)
             assert current() == 0
 
     asyncio.run(scenario())
+    [order], sent = spans.named("order"), spans.named(f"publish {topic}", 2)
+    processed, inner = spans.named(f"process {topic}", 2), spans.named("inner", 2)
+    assert parents(sent) == [ids(order)[1]] * 2
+    assert parents(processed) == [ids(span)[1] for span in sent]
+    assert parents(inner) == during == [ids(span)[1] for span in processed]
+    assert {ids(span)[0] for span in (*sent, *processed, *inner)} == {ids(order)[0]}
+    assert {span.kind for span in processed} == {SpanKind.CONSUMER}
+
+
+@pytest.mark.own_broker
+def test_async_workers_handle_each_in_the_context_of_its_message(
+    open_aio: Callable[[], Opening[Any]], spans: Spans
+) -> None:
+    tracer, name = spans.provider.get_tracer("mine"), unique("work")
+    inside: dict[str, tuple[int, int]] = {}
+
+    async def scenario() -> None:
+        async with open_aio() as mq:
+            together = asyncio.Barrier(3)
+
+            @mq.worker(name, concurrency=3, max_retries=0)
+            async def handle(message: AsyncQueueMessage) -> None:
+                before = current()
+                async with asyncio.timeout(30):
+                    await together.wait()  # all three are under way, each with a span of its own
+                inside[message.text] = (before, current())
+                with tracer.start_as_current_span(f"inner {message.text}"):
+                    if message.text == "2":
+                        raise ValueError("not this one")
+
+            queue = await mq.queue(name)
+            for text in ("0", "1", "2"):
+                with tracer.start_as_current_span(f"order {text}"):
+                    await queue.publish(text)
+            async with asyncio.timeout(60):
+                while handle.handled + handle.failed < 3:
+                    await asyncio.sleep(0.02)
+            assert current() == 0
+
+    asyncio.run(scenario())
+    sent, processed = spans.named(f"publish {name}", 3), spans.named(f"process {name}", 3)
+    by_id = {ids(span)[1]: span for span in (*sent, *processed)}
+    for text in ("0", "1", "2"):
+        [order], [inner] = spans.named(f"order {text}"), spans.named(f"inner {text}")
+        before, after = inside[text]
+        assert before == after == parents([inner])[0]
+        publishing = by_id[parents([by_id[before]])[0]]
+        assert publishing.name == f"publish {name}"
+        assert parents([publishing]) == [ids(order)[1]]
+        assert ids(inner)[0] == ids(order)[0]
+        assert by_id[before].status.is_unset == (text != "2")
+
+
+@pytest.mark.own_broker
+def test_an_async_request_and_its_answer_are_one_trace(
+    open_aio: Callable[[], Opening[Any]], spans: Spans
+) -> None:
+    tracer, name = spans.provider.get_tracer("mine"), unique("rpc")
+
+    async def scenario() -> int:
+        async with open_aio() as mq:
+
+            @mq.reply(name)
+            async def answer(message: AsyncQueueMessage) -> str:
+                return str(current())
+
+            with tracer.start_as_current_span("question"):
+                return int((await mq.request(name, "x", timeout=30)).text)
+
+    seen = asyncio.run(scenario())
+    [question], [processed] = spans.named("question"), spans.named(f"process {name}")
+    assert ids(processed) == (ids(question)[0], seen)
 
 
 def test_without_tracing_nothing_is_added(open_mq: OpenMq) -> None:

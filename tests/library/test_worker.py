@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock import Client, QueueMessage
-from support.broker import SOURCES
 from support.naming import unique
 from support.waiting import eventually
 
@@ -158,32 +151,3 @@ def test_closing_the_client_stops_its_workers(open_mq: Callable[..., Client]) ->
     mq.close()
     assert done.is_set()
     assert handle.handled == 1
-
-
-def test_sigterm_ends_a_program_of_workers_gracefully(tmp_path: Path) -> None:
-    script = """
-        import sys, time, penstock
-        mq = penstock.open(sys.argv[1])
-        @mq.worker("work", concurrency=2)
-        def handle(message):
-            print("begun", flush=True)
-            time.sleep(1)
-            print("done", flush=True)
-        mq.queue("work").publish("a")
-        mq.run()
-        print("closed", mq.is_closed, flush=True)
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "data")],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout.read() == "done\nclosed True\n"
-    process.stdout.close()
-    assert process.wait(20) == 0
-    with penstock.open(tmp_path / "data") as mq:
-        assert mq.queue("work").stats().ready == 0

@@ -128,6 +128,7 @@ async def simulate(seed: int, arguments: dict[str, object]) -> None:
         await step()  # type: ignore[operator]
     await life.drain()
     await world.stop()
+    await world.catalogue.close()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,9 +99,20 @@ async def admin(
     catalogue_path: Path | str = ":memory:", *, clock: ManualClock | None = None, **options: Any
 ) -> AsyncIterator[Admin]:
     """A broker's metadata half; the same path gives back what was kept."""
+    async with AsyncExitStack() as stack:
+        yield await _open(stack, catalogue_path, clock, options)
+
+
+async def _open(
+    stack: AsyncExitStack,
+    catalogue_path: Path | str,
+    clock: ManualClock | None,
+    options: dict[str, Any],
+) -> Admin:
     clock = clock or ManualClock()
     config = BrokerConfig(memory=True, node_id=NODE, **options)
     catalogue = SqliteCatalogue.open(catalogue_path)
+    stack.push_async_callback(catalogue.close)
     contents = await catalogue.load()
     topics = Topics(catalogue, clock, brokers=(NODE,), defaults=topic_defaults(config))
     await topics.load(contents.topics)
@@ -111,8 +122,10 @@ async def admin(
     quotas = Quotas(catalogue, config)
     quotas.load(contents.quotas)
     store = LogStore(MemoryDisk(), clock)
+    stack.push_async_callback(store.close)
     await store.open({topic.name: topic.id for topic in topics.all()})
     flusher = Flusher(on_fatal=_stop)
+    stack.push_async_callback(flusher.close)
     nothing = cast(Any, None)  # services that no handler here asks for
     services = BrokerServices(
         config=config,
@@ -128,12 +141,7 @@ async def admin(
         share_partitions=nothing,
         share_sessions=nothing,
     )
-    try:
-        yield Admin(services, clock, catalogue)
-    finally:
-        await flusher.close()
-        await store.close()
-        await catalogue.close()
+    return Admin(services, clock, catalogue)
 
 
 def _stop(failure: BaseException) -> None:

@@ -173,6 +173,7 @@ def in_world(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[],
             await world.start()
             await test(world)
             await world.stop()
+            await world.catalogue.close()
 
         asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.client.arguments import check_text, check_whole
 from penstock.client.home import EARLIEST, Home, Start
 from penstock.client.views import ClusterInfo, GroupInfo, TopicInfo
 from penstock.model.ids import TopicPartition
@@ -24,6 +25,12 @@ def _text(value: ConfigValue | None) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return None if value is None else str(value)
+
+
+def check_new_topic(name: str, partitions: int | None) -> None:
+    check_text(name, "a topic")
+    if partitions is not None:
+        check_whole(partitions, "the number of partitions", 1)
 
 
 class Admin:
@@ -54,6 +61,7 @@ class Admin:
         >>> mq.admin.create_topic("events", 3, config={"retention_ms": 60_000})
         """
         settings = {key: value for key, value in config_text(config).items() if value is not None}
+        check_new_topic(name, partitions)
         self._home.run(self._home.create_topic(name, partitions, replication_factor, settings))
 
     def delete_topic(self, name: str) -> None:

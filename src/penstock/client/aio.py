@@ -14,17 +14,16 @@ from penstock.client.aio_admin import AsyncAdmin
 from penstock.client.aio_queue_calls import AsyncQueueCalls
 from penstock.client.aio_subscription import AsyncListener, AsyncSubscription
 from penstock.client.aio_transaction import AsyncTransaction
-from penstock.client.errors import PenstockError
+from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Start
 from penstock.client.message import Message, Receipt
 from penstock.client.opening import LocalClient
-from penstock.client.outgoing import NO_WISHES, Wishes
-from penstock.client.pursuit import check_options
+from penstock.client.outgoing import wishes_of
+from penstock.client.pursuit import check_options, checked_place
 from penstock.client.serializer import Serializer
 from penstock.client.sync import Client
 from penstock.client.wishes import PublishWishes
-from penstock.model.ids import TopicPartition
 
 A = TypeVar("A", bound="AsyncClient")
 
@@ -72,9 +71,7 @@ class AsyncClient(AsyncQueueCalls):
         What this itself waits for is room (backpressure).
         """
         sender = self._sender
-        outgoing = sender.prepare(
-            topic, payload, Wishes(**wishes) if wishes else NO_WISHES, serializer
-        )
+        outgoing = sender.prepare(topic, payload, wishes_of(wishes), serializer)
         future = self._mail.loop.create_future()
 
         def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
@@ -145,6 +142,8 @@ class AsyncClient(AsyncQueueCalls):
         serializer: Serializer | str | None = None,
     ) -> Sequence[Receipt]:
         """Publish messages that must stay in order: one key, one partition, one after the other."""
+        if key is None:
+            raise InvalidArgument("messages stay in order by their key: give one")
         return await self.publish_many(topic, messages, serializer=serializer, key=key)
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -206,7 +205,7 @@ class AsyncClient(AsyncQueueCalls):
         limit: int | None = None,
     ) -> AsyncIterator[Message]:
         """The messages of one partition from an offset on, up to where it ends now; no group."""
-        home, place = self._home, TopicPartition(topic, partition)
+        home, place = self._home, checked_place(topic, partition, offset)
         at = offset if isinstance(offset, int) else await home.arun(home.find(place, offset))
         end: int | None = None
         while limit is None or limit > 0:

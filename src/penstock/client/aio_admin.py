@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.client.admin import ConfigValue, config_text
+from penstock.client.admin import ConfigValue, check_new_topic, config_text
 from penstock.client.home import EARLIEST, Home, Start
 from penstock.client.views import ClusterInfo, GroupInfo, TopicInfo
 from penstock.model.ids import TopicPartition
@@ -26,6 +26,7 @@ class AsyncAdmin:
     ) -> None:
         """Create a topic; what is not said is as the server's defaults are."""
         settings = {key: value for key, value in config_text(config).items() if value is not None}
+        check_new_topic(name, partitions)
         home = self._home
         await home.arun(home.create_topic(name, partitions, replication_factor, settings))
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from penstock.client.arguments import check_seconds, check_text, check_whole, several
 from penstock.client.errors import Closed, InvalidArgument, PenstockError
 from penstock.client.exchange import check_kind
 from penstock.client.message import Message, Receipt
@@ -101,7 +102,9 @@ class AsyncQueue:
         **wishes: Unpack[PublishWishes],
     ) -> list[Receipt]:
         """Publish many messages and wait until all are safe."""
-        futures = [await self.send(one, serializer=serializer, **wishes) for one in messages]
+        futures = [
+            await self.send(one, serializer=serializer, **wishes) for one in several(messages)
+        ]
         return [await future for future in futures]
 
     # --- consuming --------------------------------------------------------------------------------
@@ -116,8 +119,8 @@ class AsyncQueue:
         priority: int = 0,
     ) -> AsyncConsumption:
         """Messages as they come, at most `prefetch` of them unsettled at a time."""
-        if prefetch < 1:
-            raise InvalidArgument(f"prefetch is 1 or more, not {prefetch}")
+        check_whole(prefetch, "prefetch", 1)
+        check_seconds(idle_timeout, "idle_timeout")
         return AsyncConsumption(self, prefetch, idle_timeout, auto_ack, exclusive, priority)
 
     async def get(self, timeout: float = 0.0) -> AsyncQueueMessage | None:
@@ -330,8 +333,7 @@ class AsyncExchange:
     """Publish here; which queues get it, the bindings say (`AsyncQueue.bind`)."""
 
     def __init__(self, publisher: AsyncPublisher, name: str, kind: str) -> None:
-        if not name:
-            raise InvalidArgument("an exchange needs a name")
+        check_text(name, "an exchange")
         self.name = name
         self.kind = check_kind(kind)
         self._publisher = publisher

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from penstock.client.aio_queue import AsyncExchange, AsyncPublisher, AsyncQueue
 from penstock.client.aio_worker import AsyncHandler, AsyncWorker
-from penstock.client.errors import NotFound, RequestFailed, TimedOut
+from penstock.client.arguments import check_handler, check_text
+from penstock.client.errors import InvalidArgument, NotFound, RequestFailed, TimedOut
 from penstock.client.home import Home
 from penstock.client.message import Seconds
 from penstock.client.queue_home import QueueOptions
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.client.aio import Mailbox
 
 _EXPIRES_SECONDS = 3600.0
+_LOOK_SECONDS = 0.5  # how soon `run` sees that the client was closed
 
 
 class QueueWishes(TypedDict, total=False):
@@ -114,8 +119,11 @@ class AsyncQueueCalls:
     ) -> Callable[[AsyncHandler], AsyncWorker]:
         """Call a coroutine function for each message of a queue, as `Client.worker`."""
         retry = Retry(max_retries=max_retries, backoff=backoff, most=max_backoff)
+        if not isinstance(queue, AsyncQueue):
+            check_text(queue, "a queue")
 
         def decorate(handler: AsyncHandler) -> AsyncWorker:
+            check_handler(handler, may_await=True)
             made = AsyncWorker(
                 queue.open if isinstance(queue, AsyncQueue) else partial(self.queue, queue),
                 handler,
@@ -129,6 +137,25 @@ class AsyncQueueCalls:
         return decorate
 
     # --- request and reply ------------------------------------------------------------------------
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Wait until SIGINT or SIGTERM, then stop every worker gracefully and close."""
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        caught = [signal.SIGINT, signal.SIGTERM] if signals else []
+        if caught and threading.current_thread() is not threading.main_thread():
+            raise InvalidArgument("signals come to the main thread: run its loop there")
+        before = {number: signal.getsignal(number) for number in caught}
+        for number in caught:
+            loop.add_signal_handler(number, stop.set)
+        try:
+            while not stop.is_set() and not self._home.is_closed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+            await self.close()
 
     async def request(
         self,
@@ -200,19 +227,20 @@ class AsyncQueueCalls:
         self, queue: str, *, concurrency: int = 1, serializer: Serializer | str | None = None
     ) -> Callable[[AsyncHandler], AsyncWorker]:
         """Answer requests with what a coroutine function returns."""
+        check_text(queue, "a queue")
 
         def decorate(handler: AsyncHandler) -> AsyncWorker:
+            check_handler(handler, may_await=True)
+
             async def answering(message: AsyncQueueMessage) -> None:
-                headers: dict[str, Any] = {}
-                result: Any = b""
-                used = serializer
                 try:
-                    result = await handler(message)
-                except Exception as error:
+                    result: Any = handler(message)
+                    if inspect.isawaitable(result):
+                        result = await result
+                    await self._answer(message, result, {}, serializer)
+                except Exception as error:  # also of a result that cannot be sent
                     headers = {ERROR: str(error), ERROR_TYPE: type(error).__qualname__}
-                    used = None
-                if message.reply_to is not None:
-                    await self._answer(message, result, headers, used)
+                    await self._answer(message, b"", headers, None)
 
             made = AsyncWorker(
                 partial(self.queue, queue), answering, concurrency, Retry(max_retries=0)
@@ -230,7 +258,8 @@ class AsyncQueueCalls:
         serializer: Serializer | str | None,
     ) -> None:
         publisher = self._publisher
-        assert message.reply_to is not None
+        if message.reply_to is None:
+            return
         outgoing, _ = publisher.port.prepare(
             message.reply_to,
             result,
@@ -244,9 +273,15 @@ class AsyncQueueCalls:
 
     async def _close_queues(self) -> None:
         workers, self._workers = self._workers, []
+        for worker in workers:  # none goes on while another is waited for
+            worker._take_no_more()
         for worker in workers:
             await worker.stop()
         if self._listening is not None:
             self._listening.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listening
+
+    async def close(self) -> None:
+        """See `AsyncClient.close`."""
+        raise AssertionError("a client closes itself")

@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Polled, Rebalanced, Start
 from penstock.client.message import Message
-from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
+from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, checked_place
 from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
@@ -269,7 +269,10 @@ class AsyncSubscription(AsyncIterator[Message]):
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition on from `offset`."""
-        await self._seek({TopicPartition(topic, partition): offset})
+        place = checked_place(topic, partition, offset)
+        if not self.assignment:
+            await self.wait_assigned()
+        await self._seek({place: offset})
 
     async def seek_to_time(self, moment: Start) -> None:
         """Read every partition on from the first message at or after `moment`."""
@@ -300,6 +303,8 @@ class AsyncSubscription(AsyncIterator[Message]):
 
     async def pause(self, places: Collection[tuple[str, int]] | None = None) -> None:
         """Fetch nothing more, of all partitions or of some."""
+        if not self.assignment:
+            await self.wait_assigned()
         await self._run((await self._pursuit()).stream.pause(self._places(places)))
 
     async def resume(self, places: Collection[tuple[str, int]] | None = None) -> None:

@@ -11,7 +11,7 @@ from penstock.client.aio_subscription import AsyncSubscription
 from penstock.client.errors import PenstockError, TransactionAborted
 from penstock.client.home import Home, TransactionCore
 from penstock.client.message import Message, Receipt
-from penstock.client.outgoing import Outgoing, Wishes
+from penstock.client.outgoing import Outgoing, wishes_of
 from penstock.client.sender import Sender
 from penstock.client.serializer import Serializer
 from penstock.client.wishes import PublishWishes
@@ -106,7 +106,7 @@ class AsyncTransaction:
         """As `AsyncClient.publish_many`, but it counts only when the transaction does."""
         core = self._open()
         outgoings = [
-            self._sender.prepare(topic, message, Wishes(**wishes), serializer)
+            self._sender.prepare(topic, message, wishes_of(wishes), serializer)
             for message in messages
         ]
         found: dict[int, Receipt | PenstockError] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.client.aio_queue import AsyncQueue
-from penstock.client.errors import InvalidArgument, PenstockError
+from penstock.client.arguments import check_whole
+from penstock.client.errors import PenstockError
 from penstock.client.queue_message import AsyncQueueMessage
 from penstock.client.watch import Watch
 from penstock.client.worker import Retry
@@ -30,8 +32,7 @@ class AsyncWorker:
         retry: Retry,
         prefetch: int | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise InvalidArgument(f"concurrency is 1 or more, not {concurrency}")
+        check_whole(concurrency, "concurrency", 1)
         self.handler = handler
         self.handled = 0
         self.failed = 0
@@ -82,7 +83,9 @@ class AsyncWorker:
         told = contextlib.nullcontext() if self._watch is None else self._watch.processing(message)
         try:
             with told:
-                await self.handler(message)
+                made: Any = self.handler(message)
+                if inspect.isawaitable(made):  # a plain function is done already
+                    await made
         except Exception as error:
             self.failed += 1
             await self._give_up(message, error)
@@ -103,9 +106,16 @@ class AsyncWorker:
             log.warning("%r failed: %r; it comes again", message, error)
             await message.nack(delay=self._retry.pause(message.retry_count))
 
+    @property
+    def is_running(self) -> bool:
+        return not self.task.done()
+
+    def _take_no_more(self) -> None:
+        self._stopping.set()
+
     async def stop(self, timeout: float | None = 30.0) -> None:
         """Take no more messages and wait for the handlers that run; what is left goes back."""
-        self._stopping.set()
+        self._take_no_more()
         done, _ = await asyncio.wait({self.task}, timeout=timeout)
         if not done:
             self.task.cancel()

@@ -20,6 +20,7 @@ from penstock.client.errors import (
     Conflict,
     Denied,
     InvalidArgument,
+    MessageTooLarge,
     NotFound,
     PenstockError,
     Unavailable,
@@ -43,6 +44,8 @@ _BY_CODE: dict[int, type[PenstockError]] = {
 def of_reply(code: int, text: str) -> PenstockError:
     """What a close of the server means."""
     words = text.split(" - ", 1)[-1]
+    if "larger than configured max size" in words:  # RabbitMQ's words, and ours
+        return MessageTooLarge(words)
     return _BY_CODE.get(code, Unavailable)(words)
 
 

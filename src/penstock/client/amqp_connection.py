@@ -102,8 +102,10 @@ class AmqpConnection:
     async def _expect(self, kind: type[Method]) -> Any:
         try:
             _, _, payload = await self._frame()
-        except asyncio.IncompleteReadError:
-            raise Unavailable("the server closed the connection") from None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise Unavailable(
+                "the server hung up; is this its AMQP port, and does it want tls=True?"
+            ) from None
         method = decode_method(payload)
         if isinstance(method, commands.Connection.Close):
             raise of_reply(int(method.reply_code or 0), str(method.reply_text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Unpack
 
+from penstock.client.arguments import check_text
 from penstock.client.delivery import Delivery
 from penstock.client.errors import InvalidArgument
 from penstock.client.message import Receipt
@@ -44,8 +45,7 @@ class Exchange:
         durable: bool = True,
         auto_delete: bool = False,
     ) -> None:
-        if not name:
-            raise InvalidArgument("an exchange needs a name")
+        check_text(name, "an exchange")
         self.name = name
         self.kind = check_kind(kind)
         self._port = port

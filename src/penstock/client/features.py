@@ -6,6 +6,9 @@ logged in, in a form that has not changed since version 0:
 
     request    size i32, key i16 = 18, version i16 = 0, correlation i32, client id string
     response   size i32, correlation i32, error i16, array of (key i16, lowest i16, highest i16)
+
+Who comes without a login then asks for the metadata of no topic: a server that wants one closes
+the connection, and librdkafka would come back for ever.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.client.errors import Denied, InvalidArgument, NotSupported, Unavailable
+from penstock.client.security import of_tls_failure
 
+METADATA = 3
+SASL_HANDSHAKE = 17
 API_VERSIONS = 18
 CONSUMER_GROUP_HEARTBEAT = 68
 SHARE_GROUP_HEARTBEAT = 76
 INIT_PRODUCER_ID = 22
 _MOST_BYTES = 1 << 20
+_REASON_SECONDS = 2.0
 
 
 class Features(NamedTuple):
@@ -44,6 +51,11 @@ class Features(NamedTuple):
     def idempotence(self) -> bool:
         """Whether it recognises a batch that was sent twice."""
         return INIT_PRODUCER_ID in self.highest
+
+    @property
+    def logins(self) -> bool:
+        """Whether its Kafka door knows what logging in is."""
+        return SASL_HANDSHAKE in self.highest
 
     def require(self, call: str) -> None:
         """Raise for a call that the server does not know, by the name of the call.
@@ -88,40 +100,83 @@ def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 def ask_features(
-    servers: Sequence[tuple[str, int]], tls: ssl.SSLContext | None, timeout: float
+    servers: Sequence[tuple[str, int]],
+    tls: ssl.SSLContext | None,
+    timeout: float,
+    *,
+    anonymous: bool = True,
 ) -> Features:
     """What the first server that answers can do; `Unavailable` when none does."""
     failures = []
     for host, port in servers:
+        where = f"{host}:{port}"
         try:
-            with socket.create_connection((host, port), timeout=timeout) as plain:
-                if tls is None:
-                    return _ask(plain)
-                with tls.wrap_socket(plain, server_hostname=host) as secure:
-                    return _ask(secure)
-        except ssl.SSLCertVerificationError as failure:
-            raise Denied(f"{host}:{port} is not trusted: {failure.verify_message}") from failure
-        except (OSError, ValueError) as failure:
-            failures.append(f"{host}:{port} ({failure or type(failure).__name__})")
+            with _connected(host, port, tls, timeout) as connection:
+                return _ask(connection, where, anonymous)
+        except ssl.SSLError as failure:
+            raise of_tls_failure(where, failure) from failure
+        except (OSError, EOFError, ValueError) as failure:
+            if tls is not None and isinstance(failure, ConnectionError):
+                _listen(host, port, tls, timeout)
+            failures.append(f"{where} ({failure or type(failure).__name__})")
     raise Unavailable(
         f"no broker answers at {', '.join(failures)}; start one with `penstock serve`, or check "
-        "the address and whether it wants tls=True"
+        "the address"
     )
 
 
-def _ask(connection: socket.socket) -> Features:
+def _connected(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout=timeout)
+    if tls is None:
+        return plain
+    with plain:  # its descriptor moves to the other, or it is closed here
+        return tls.wrap_socket(plain, server_hostname=host)
+
+
+def _listen(host: str, port: int, tls: ssl.SSLContext, timeout: float) -> None:
+    """Hear why a server hung up: by TLS 1.3 it refuses our certificate after the handshake.
+
+    Its reason is lost when our request meets a closed socket. So: say nothing, and read.
+    """
+    try:
+        with _connected(host, port, tls, min(timeout, _REASON_SECONDS)) as connection:
+            connection.recv(1)
+    except ssl.SSLError as failure:
+        raise of_tls_failure(f"{host}:{port}", failure) from failure
+    except OSError:
+        return
+
+
+def _ask(connection: socket.socket, where: str, anonymous: bool) -> Features:
+    body = _answer(connection, where, API_VERSIONS, 0, b"")
+    error, count = struct.unpack_from(">hi", body)
+    if error != 0 or len(body) < 6 + 6 * count:
+        raise ValueError("this is not a Kafka server")
+    rows = struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
+    features = Features({key: highest for key, _, highest in rows})
+    if anonymous and features.logins:
+        try:
+            _answer(connection, where, METADATA, 1, struct.pack(">i", 0))
+        except (ConnectionError, EOFError) as failure:
+            raise Denied(f"{where} wants a login; give username= and password=") from failure
+    return features
+
+
+def _answer(connection: socket.socket, where: str, key: int, version: int, wanted: bytes) -> bytes:
+    """Ask one thing, and what came after the correlation id."""
     client = b"penstock"
-    request = struct.pack(">hhih", API_VERSIONS, 0, 1, len(client)) + client
+    request = struct.pack(">hhih", key, version, key, len(client)) + client + wanted
     connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    head = _exactly(connection, 4)
+    if head[:2] in (b"\x15\x03", b"\x16\x03"):  # a record of TLS: an alert, or a handshake
+        raise Unavailable(f"{where} speaks TLS: give tls=True, or ca= to trust an authority")
+    (size,) = struct.unpack(">i", head)
     if not 10 <= size <= _MOST_BYTES:
         raise ValueError("this is not a Kafka server")
     body = _exactly(connection, size)
-    correlation, error, count = struct.unpack_from(">ihi", body)
-    if correlation != 1 or error != 0 or size < 10 + 6 * count:
+    if struct.unpack_from(">i", body) != (key,):
         raise ValueError("this is not a Kafka server")
-    rows = struct.iter_unpack(">hhh", body[10 : 10 + 6 * count])
-    return Features({key: highest for key, _, highest in rows})
+    return body[4:]
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -129,7 +184,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while size:
         part = connection.recv(size)
         if not part:
-            raise ValueError("it closed the connection")
+            raise EOFError("it closed the connection; does it want tls=True?")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

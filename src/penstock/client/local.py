@@ -119,7 +119,7 @@ class LocalHome:
     def _broke(self, failure: BaseException) -> None:
         """A sync failed or the broker broke down. The process is not ours to end: this home is."""
         self._fatal = failure
-        self._writer.fail_all(f"the broker has stopped: {failure}")
+        self._writer.fail_all(Unavailable(f"the broker has stopped: {failure}"))
 
     def _topics_changed(self) -> None:
         for stream in self._streams:
@@ -309,11 +309,14 @@ class LocalHome:
                 self._thread.run(self._close())
             finally:
                 self._thread.stop()
+                self._writer.end()
                 _homes.discard(self)
 
     async def _close(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._writer.finish(), _FINISH_SECONDS)
+        self._writer.end()
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._queues.close_queues(), _FINISH_SECONDS)
         for stream in list(self._streams):
             await stream.close()

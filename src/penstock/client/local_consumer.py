@@ -29,6 +29,12 @@ def taken(delivery: Delivery) -> Taken:
     )
 
 
+def _seen(waiting: asyncio.Task[None]) -> None:
+    """What it ended with is no news to the loop, even if nobody waits for it any more."""
+    if not waiting.cancelled():
+        waiting.exception()
+
+
 class LocalConsumer:
     """A consumer of one queue."""
 
@@ -56,7 +62,12 @@ class LocalConsumer:
             left = deadline - self._loop.time()
             try:
                 self._waiting = self._loop.create_task(self.subscription.ready())
-                done, _ = await asyncio.wait({self._waiting}, timeout=max(0.0, left))
+                self._waiting.add_done_callback(_seen)
+                try:
+                    done, _ = await asyncio.wait({self._waiting}, timeout=max(0.0, left))
+                except asyncio.CancelledError:  # whoever asked does not wait any more: Ctrl-C
+                    self._waiting.cancel()
+                    raise
                 if not done:
                     self._waiting.cancel()
                     with contextlib.suppress(asyncio.CancelledError, SubscriptionEnded):

@@ -6,18 +6,26 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from penstock.client.errors import Closed, TimedOut
 
 T = TypeVar("T")
 
+_ROUNDS, _CANCEL_SECONDS = 3, 5.0  # for what is still under way at the end
+
 
 class LoopThread:
-    """Started at once; `stop` ends it. The thread is a daemon: it never keeps a process alive."""
+    """Started at once; `stop` ends it. The thread is a daemon: it never keeps a process alive.
+
+    Whoever waits for something when it stops is told, with `Closed`; nobody waits for ever.
+    """
 
     def __init__(self, name: str) -> None:
         self.loop = _new_loop()
+        self._gate = threading.Lock()  # nothing is handed to the loop after it was told to stop
+        self._is_stopping = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -26,6 +34,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            self.loop.run_until_complete(_wind_up())
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
@@ -37,21 +46,19 @@ class LoopThread:
                 "this was opened before the process forked and does not exist in the child; open "
                 "it after the fork, or let the child connect to the parent's Kafka door"
             )
-        if not self._thread.is_alive():
+        if self._is_stopping:
             raise Closed("it is closed")
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside a delivery callback would wait for ever")
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Do `work` on the loop and wait for it in this thread."""
-        try:
-            self.check()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self._hand_over(work)
         try:
             return future.result(timeout)
+        except CancelledError:
+            self._explain()
+            raise
         except TimeoutError:
             if future.done():  # the work's own
                 raise
@@ -63,23 +70,60 @@ class LoopThread:
 
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` on the loop and wait for it on the caller's."""
+        future = self._hand_over(work)
         try:
-            self.check()
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled() and not _is_cancelling():
+                self._explain()
+            raise
+
+    def _hand_over(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        try:
+            with self._gate:
+                self.check()
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
         except BaseException:
             work.close()
             raise
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def _explain(self) -> None:
+        """Something was cancelled: if that was because of the end, say so."""
+        if self._is_stopping:
+            raise Closed("it was closed meanwhile") from None
 
     def soon(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call something on the loop, from any thread."""
-        self.loop.call_soon_threadsafe(call, *arguments)
+        with self._gate:
+            if self._is_stopping:
+                raise Closed("it is closed")
+            self.loop.call_soon_threadsafe(call, *arguments)
 
     def stop(self) -> None:
         """End the thread and wait for it."""
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
+        with self._gate:
+            if not self._is_stopping:
+                self._is_stopping = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+async def _wind_up() -> None:
+    """Cancel what is still under way, and let those who wait for it hear."""
+    for _ in range(_ROUNDS):  # a task that is cancelled may begin another
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        await asyncio.sleep(0)  # what is done tells so in the next turn of the loop
+
+
+def _is_cancelling() -> bool:
+    """Whether it is the caller that is being cancelled, and not what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

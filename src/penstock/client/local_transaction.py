@@ -62,8 +62,8 @@ class LocalTransactions:
         self._identities: dict[str, _Identity] = {}
 
     async def begin(self, transactional_id: str, timeout: float) -> LocalTransaction:
-        if not transactional_id:
-            raise InvalidArgument("a transaction needs an id: it tells who takes over from whom")
+        if not isinstance(transactional_id, str) or not transactional_id:
+            raise InvalidArgument("a transaction needs an id, a text: who has it takes over")
         identity = self._identities.get(transactional_id)
         if identity is None or identity.owner is not None:
             with in_our_words():

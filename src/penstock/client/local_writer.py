@@ -11,12 +11,18 @@ the loop only appends them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from penstock.client.encode import EncodedBatch, encode_batches
-from penstock.client.errors import InvalidArgument, PenstockError, Unavailable, of_broker_error
+from penstock.client.errors import (
+    Closed,
+    InvalidArgument,
+    PenstockError,
+    of_broker_error,
+)
 from penstock.client.home import WhenWritten
 from penstock.client.message import Receipt
 from penstock.client.outgoing import Outgoing, Row
@@ -56,6 +62,7 @@ class LocalWriter:
         # Topics that are being created or opened: what goes to them waits here, in order.
         self._opening: dict[str, list[Outgoing]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._turn = asyncio.Lock()  # of those who write many at once, in the order of their coming
 
     def __repr__(self) -> str:
@@ -67,9 +74,12 @@ class LocalWriter:
         """From any thread. The loop sets `_is_awake` back before it looks into the deque, so what
         is appended when it is set will be seen, and no lock is needed."""
         self._outbox.append(outgoing)
-        if not self._is_awake:
+        if self._is_over:  # looked at after the append, and set before the deque is emptied
+            self.end()
+        elif not self._is_awake:
             self._is_awake = True
-            self._loop.call_soon_threadsafe(self._drain)
+            with contextlib.suppress(RuntimeError):  # it closed this moment: `end` comes next
+                self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         self._is_awake = False
@@ -82,6 +92,9 @@ class LocalWriter:
 
     def _route(self, burst: Sequence[Outgoing]) -> None:
         groups: dict[tuple[str, int], list[Outgoing]] = {}
+        if self._is_over:
+            _give_back(burst)
+            return
         for outgoing in burst:
             name = outgoing.topic
             waiting = self._opening.get(name)
@@ -127,17 +140,17 @@ class LocalWriter:
         try:
             await self.ensure(name)
         except BrokerError as failure:
-            self._refuse(self._opening.pop(name), failure)
+            self._refuse(self._opening.pop(name, ()), failure)
         else:
-            self._route(self._opening.pop(name))
+            self._route(self._opening.pop(name, ()))
 
     async def _open_partition(self, name: str, partition: int) -> None:
         try:
             await self._partitions.replica(name, partition)
         except BrokerError as failure:
-            self._refuse(self._opening.pop(name), failure)
+            self._refuse(self._opening.pop(name, ()), failure)
         else:
-            self._route(self._opening.pop(name))
+            self._route(self._opening.pop(name, ()))
 
     async def ensure(self, name: str) -> Topic:
         """The topic, created if need be and allowed."""
@@ -186,6 +199,10 @@ class LocalWriter:
             for _, part in written:
                 self._refuse(part, failure)
             return
+        except asyncio.CancelledError:
+            for _, part in written:
+                _give_back(part)
+            raise
         topic, partition = replica.topic, replica.partition
         for base_offset, part in written:
             settle_all(
@@ -243,6 +260,9 @@ class LocalWriter:
 
     def append_placed(self, topic: str, placed: Sequence[Placed], done: WhenWritten) -> None:
         """On the loop: append batches that `place` made; `done` when all of them are safe."""
+        if self._is_over:
+            done(None, _closed())
+            return
         self._spawn(self._append_placed(topic, placed, done))
 
     async def _append_placed(self, topic: str, placed: Sequence[Placed], done: WhenWritten) -> None:
@@ -266,6 +286,9 @@ class LocalWriter:
                 await replica.safe(end_offset)
         except BrokerError as failure:
             done(None, of_broker_error(failure))
+        except asyncio.CancelledError:
+            done(None, _closed())
+            raise
         else:
             done(written, None)
 
@@ -284,10 +307,26 @@ class LocalWriter:
             else:
                 await asyncio.sleep(0)
 
-    def fail_all(self, why: str) -> None:
+    def fail_all(self, why: PenstockError) -> None:
         """Nothing can be written any more: tell all who wait."""
-        waiting = [*self._outbox, *(o for group in self._opening.values() for o in group)]
-        self._outbox.clear()
+        waiting = [outgoing for group in self._opening.values() for outgoing in group]
         self._opening.clear()
+        with contextlib.suppress(IndexError):  # empty; others may be at it in their threads
+            while True:
+                waiting.append(self._outbox.popleft())
         for outgoing in waiting:
-            outgoing.settle(None, Unavailable(why))
+            outgoing.settle(None, why)
+
+    def end(self) -> None:
+        """Take nothing any more; who came too late is told."""
+        self._is_over = True
+        self.fail_all(_closed())
+
+
+def _closed() -> Closed:
+    return Closed("it was closed before this was known to be written")
+
+
+def _give_back(group: Sequence[Outgoing]) -> None:
+    for outgoing in group:
+        outgoing.settle(None, _closed())

@@ -17,6 +17,7 @@ from penstock.client.errors import (
     PenstockError,
     Unavailable,
 )
+from penstock.client.security import of_tls_failure
 
 _BY_STATUS: dict[int, type[PenstockError]] = {
     400: InvalidArgument,
@@ -58,6 +59,8 @@ class Management:
             connection.request(method, target, text, self._headers)
             response = connection.getresponse()
             data = response.read()
+        except ssl.SSLError as failure:
+            raise of_tls_failure(f"{host}:{port}", failure) from failure
         except (OSError, HTTPException) as failure:
             raise NotSupported(
                 f"this needs the server's HTTP door, and none answers at {host}:{port} "

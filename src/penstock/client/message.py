@@ -33,7 +33,7 @@ NO_TIMESTAMP = -1
 def milliseconds(span: Seconds, what: str) -> int:
     """A span of time as whole milliseconds."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
-    if not 0 <= seconds < 1e11:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise InvalidArgument(f"{what} cannot be {span!r}: give seconds, 0 or more")
     return round(seconds * 1000)
 
@@ -41,7 +41,7 @@ def milliseconds(span: Seconds, what: str) -> int:
 def moment_ms(moment: Moment, what: str) -> int:
     """A moment as milliseconds since 1970. A datetime without a zone is local time."""
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
-    if not 0 <= seconds < 1e11:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise InvalidArgument(
             f"{what} cannot be {moment!r}: give a datetime, or seconds since 1970 like time.time()"
         )

@@ -135,7 +135,8 @@ def connect(  # tidy: long, because it is the list of what a connection can be
     0
     """
     from penstock.client.remote import RemoteHome
-    from penstock.client.remote_settings import RemoteSettings, Security
+    from penstock.client.remote_settings import RemoteSettings
+    from penstock.client.security import Security
 
     security = Security(
         tls,

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from penstock.client.arguments import check_text, check_whole
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.message import (
     NO_TIMESTAMP,
@@ -113,17 +114,34 @@ class Wishes(NamedTuple):
 NO_WISHES = Wishes()
 
 
+def wishes_of(given: Mapping[str, Any]) -> Wishes:
+    """The keyword arguments of a call, as wishes."""
+    if not given:
+        return NO_WISHES
+    try:
+        return Wishes(**given)
+    except TypeError:
+        unknown = ", ".join(sorted(set(given) - set(Wishes._fields)))
+        known = ", ".join(Wishes._fields)
+        raise TypeError(f"a message has no {unknown}; it can have {known}") from None
+
+
 def prepare(
     topic: str, payload: Any, serializer: Serializer | None, wishes: Wishes, now_ms: int
 ) -> Outgoing:
     """A message of `payload`; a `Message` brings its own wishes along, which win."""
+    if type(topic) is not str:
+        check_text(topic, "a topic")
     if isinstance(payload, Message):
         return _of_message(topic, payload, wishes)
     value = payload_bytes(payload, serializer)
     if wishes is NO_WISHES:
         return Outgoing(topic, value)
-    if wishes.priority and not 0 <= wishes.priority <= 255:
-        raise InvalidArgument(f"priority is 0 to 255, not {wishes.priority!r}")
+    priority = wishes.priority
+    if priority and not (isinstance(priority, int) and 0 <= priority <= 255):
+        raise InvalidArgument(f"priority is 0 to 255, not {priority!r}")
+    if wishes.partition is not None:
+        check_whole(wishes.partition, "a partition", NO_PARTITION)
     headers = write_headers(wishes.headers)
     headers += write_properties(_properties(wishes, now_ms))
     timestamp_ms = NO_TIMESTAMP

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.client.errors import InvalidArgument
+from penstock.client.arguments import check_seconds, check_text, check_whole
+from penstock.client.errors import Closed, InvalidArgument
 from penstock.client.filter import Filter, find_filter
 from penstock.client.home import (
     Change,
@@ -62,7 +63,7 @@ def check_options(
     client_id: str,
 ) -> SubscribeOptions:
     """Refuse what cannot be meant, before a stream is opened for it."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    names = _names(topics)
     if bool(names) == (pattern is not None):
         raise InvalidArgument("subscribe to topics by name or by pattern: give one of the two")
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -71,6 +72,9 @@ def check_options(
         )
     if instance_id is not None and group is None:
         raise InvalidArgument("an instance_id names a member of a group: give the group too")
+    if group is not None:
+        check_text(group, "a group")
+    check_seconds(idle_timeout, "idle_timeout")
     start_timestamp(start)
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if text is not None:
@@ -95,6 +99,25 @@ def check_options(
         keep_expired=keep_expired,
         idle_timeout=idle_timeout,
     )
+
+
+def _names(topics: str | Sequence[str] | None) -> tuple[str, ...]:
+    names = (topics,) if isinstance(topics, str) or topics is None else topics
+    if not isinstance(names, Iterable):
+        raise InvalidArgument(f"topics are a name or a list of names, not {topics!r}")
+    found = tuple(name for name in names if name is not None)
+    for name in found:
+        check_text(name, "a topic")
+    return found
+
+
+def checked_place(topic: str, partition: int, offset: int | Start = 0) -> TopicPartition:
+    """The partition that somebody wants to read."""
+    check_text(topic, "a topic")
+    check_whole(partition, "a partition")
+    if isinstance(offset, int):
+        check_whole(offset, "an offset")
+    return TopicPartition(topic, partition)
 
 
 class Told(NamedTuple):
@@ -195,6 +218,8 @@ class Pursuit:
         self, what: Message | Mapping[TopicPartition, int] | None
     ) -> dict[TopicPartition, int]:
         """The offsets that a call of `commit` means; by default everything handed out so far."""
+        if self.is_closed:
+            raise Closed("the subscription is closed: commit before")
         if self.options.stream.group is None:
             raise InvalidArgument(
                 "only a subscription with a group can commit: subscribe(group=...)"

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from penstock.client.arguments import check_seconds, check_whole, several
 from penstock.client.delivery import Delivery
 from penstock.client.errors import Closed, InvalidArgument, TimedOut
 from penstock.client.message import Message, Receipt
@@ -103,7 +104,9 @@ class Queue:
         3
         """
         self._home.check_may_wait()
-        futures = [self.send(message, serializer=serializer, **wishes) for message in messages]
+        futures = [
+            self.send(message, serializer=serializer, **wishes) for message in several(messages)
+        ]
         return [future.result() for future in futures]
 
     # --- consuming --------------------------------------------------------------------------------
@@ -128,8 +131,8 @@ class Queue:
         ...         message.ack()
         job
         """
-        if prefetch < 1:
-            raise InvalidArgument(f"prefetch is 1 or more, not {prefetch}")
+        check_whole(prefetch, "prefetch", 1)
+        check_seconds(idle_timeout, "idle_timeout")
         consumer = self._home.run(
             self._queues.consumer(self.name, prefetch, exclusive=exclusive, priority=priority)
         )
@@ -143,6 +146,7 @@ class Queue:
         >>> queue.get() is None
         True
         """
+        check_seconds(timeout, "timeout")
         deadline = time.monotonic() + timeout
         pause = 0.002
         while True:
@@ -275,6 +279,7 @@ class Consumption(Iterator[QueueMessage]):
         self._ready: deque[QueueMessage] = deque()
         self._current: QueueMessage | None = None
         self._is_closed = False
+        self._is_woken = False
         self.watch = queue._port.sender.watch  # None for those who tell of their work themselves
         self._working: Working | None = None
 
@@ -303,7 +308,7 @@ class Consumption(Iterator[QueueMessage]):
         self._worked(None)
         self._acknowledge()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._ready and not self._is_closed:
+        while not self._ready and not self._is_closed and not self._is_woken:
             left = None if deadline is None else deadline - time.monotonic()
             wait = _WAIT_SECONDS if left is None else max(0.0, min(left, _WAIT_SECONDS))
             self._take(wait)
@@ -315,6 +320,11 @@ class Consumption(Iterator[QueueMessage]):
         if self.watch is not None:
             self._working = self.watch.working(self._current)
         return self._current
+
+    def _wake(self) -> None:
+        """From any thread: nobody is to wait for more messages."""
+        self._is_woken = True
+        self._consumer.wake()
 
     def _worked(self, failure: BaseException | None) -> None:
         working, self._working = self._working, None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+from penstock.client.arguments import check_handler, check_text
 from penstock.client.errors import InvalidArgument
 from penstock.client.exchange import Exchange
 from penstock.client.home import Home
@@ -147,19 +148,20 @@ class QueueCalls:
         raises comes again after `backoff` seconds, then twice that, and so on; after `max_retries`
         it lies among the dead letters with the error.
 
-        >>> import threading
-        >>> done = threading.Event()
+        >>> import queue
+        >>> handled = queue.Queue()
         >>> @mq.worker("work", concurrency=2)
         ... def handle(message):
-        ...     print(message.text)
-        ...     done.set()
-        >>> done.wait(10)
-        job
-        True
+        ...     handled.put(message.text)
+        >>> handled.get(timeout=10)
+        'job'
         """
         retry = Retry(max_retries=max_retries, backoff=backoff, most=max_backoff)
+        if not isinstance(queue, Queue):
+            check_text(queue, "a queue")
 
         def decorate(handler: Handler) -> Worker:
+            check_handler(handler, may_await=False)
             found = queue if isinstance(queue, Queue) else self.queue(queue)
             made = Worker(found, handler, concurrency, retry, prefetch)
             self._workers.append(made)
@@ -234,8 +236,11 @@ class QueueCalls:
         {'price': 42}
         """
         port = self._port
+        check_text(queue, "a queue")
 
         def decorate(handler: Handler) -> Worker:
+            check_handler(handler, may_await=False)
+
             @wraps(handler)
             def answering(message: QueueMessage) -> None:
                 try:
@@ -256,6 +261,8 @@ class QueueCalls:
 
     def _close_queues(self) -> None:
         workers, self._workers = self._workers, []
+        for worker in workers:  # none goes on while another is waited for
+            worker._take_no_more()
         for worker in workers:
             with contextlib.suppress(Exception):
                 worker.stop()

@@ -83,6 +83,8 @@ class Settlement:
         self._consumer.requeue(self._taken.token)
 
     def renew(self) -> None:
+        if self.is_settled:
+            raise Conflict("the message was settled already: it is not yours any more")
         self._consumer.renew(self._taken.token)
 
     def allow_delays(self) -> Coroutine[Any, Any, None] | None:
@@ -131,8 +133,8 @@ class Settlement:
 
 
 def _told(error: BaseException | str) -> dict[str, str]:
-    if isinstance(error, str):
-        return {ERROR: error}
+    if not isinstance(error, BaseException):
+        return {ERROR: str(error)}
     trace = "".join(traceback.format_exception(error))
     return {
         ERROR: str(error) or type(error).__name__,

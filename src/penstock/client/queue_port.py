@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.amqp_mapping import write_amqp
+from penstock.client.arguments import check_text
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.home import Home
 from penstock.client.message import Receipt
-from penstock.client.outgoing import NO_WISHES, Outgoing, Settle, Wishes
+from penstock.client.outgoing import Outgoing, Settle, wishes_of
 from penstock.client.properties import read_properties
 from penstock.client.queue_home import (
     DEFAULT_OPTIONS,
@@ -27,6 +28,7 @@ from penstock.client.serializer import Serializer
 from penstock.client.wishes import PublishWishes
 
 _DELAYED_KIND = "x-delayed-message"
+_MOST_NAME_BYTES = 255  # AMQP 0-9-1 §4.2.5.3: a short string
 
 
 class _Landed:
@@ -63,8 +65,9 @@ class QueuePort:
     async def open(self, name: str, options: QueueOptions) -> tuple[str, str | None]:
         """Declare a queue; its name, and that of its dead letters. Without options an existing
         one is taken as it is."""
-        if not name:
-            raise InvalidArgument("a queue needs a name")
+        check_text(name, "a queue")
+        if len(name.encode("utf-8", "replace")) > _MOST_NAME_BYTES:
+            raise InvalidArgument(f"the name of a queue has at most {_MOST_NAME_BYTES} bytes")
         if options == DEFAULT_OPTIONS and await self.queues.queue_exists(name):
             target = options.dead_letter_queue(name)
             exists = target is not None and await self.queues.queue_exists(target)
@@ -96,7 +99,7 @@ class QueuePort:
         self, queue: str, payload: Any, serializer: Serializer | str | None, wishes: PublishWishes
     ) -> tuple[Outgoing, int]:
         """A message, and by how many milliseconds it is delayed."""
-        wanted = Wishes(**wishes) if wishes else NO_WISHES
+        wanted = wishes_of(wishes)
         if wanted.partition is not None:
             raise InvalidArgument("a queue has no partitions to choose from")
         outgoing = self.sender.prepare(queue, payload, wanted, serializer)

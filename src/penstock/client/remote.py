@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.client.errors import Closed, PenstockError
+from penstock.client.errors import Closed, NotSupported, OffsetLost, PenstockError
 from penstock.client.features import Features, ask_features, parse_servers
 from penstock.client.home import LATEST, Start, StreamOptions, WhenWritten
+from penstock.client.login import log_in
 from penstock.client.outgoing import Outgoing, Row
 from penstock.client.partitioner import Partitioner
 from penstock.client.progress import Chunk
@@ -47,13 +49,11 @@ class RemoteHome:
     def __init__(self, settings: RemoteSettings, partitioner: Partitioner) -> None:
         self.partitioner = partitioner
         self.clock: Callable[[], int] = _now_ms  # tests move it
-        self._settings = settings
-        settings.common()  # raises for what cannot be right, before anything is connected
-        self.features: Features = ask_features(
-            parse_servers(settings.servers), settings.security.context(), settings.timeout
-        )
+        self.features, self._settings = _introduced(settings)
+        settings = self._settings
         self._lock = threading.RLock()
         self._is_closed = False
+        self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._writer: RemoteWriter | None = None
         self._admin: RemoteAdmin | None = None
@@ -61,6 +61,8 @@ class RemoteHome:
         self._queues: RemoteQueues | None = None
         self._reader = RemoteReader(settings)
         self._transactions = RemoteTransactions(settings, self._choose)
+        if settings.security.mechanism is not None and settings.log_in:
+            self._admin = RemoteAdmin(log_in(settings), settings.timeout)
 
     def __repr__(self) -> str:
         return f"<RemoteHome {self._settings.servers}{' closed' if self._is_closed else ''}>"
@@ -68,9 +70,21 @@ class RemoteHome:
     # --- waiting ----------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        self._check_process(work)
         return _through(work)
 
+    def _check_process(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        """librdkafka's threads do not live on in a child: who waits for them waits for ever."""
+        if os.getpid() != self._pid:
+            if work is not None:
+                work.close()
+            raise Closed(
+                "this was connected before the process forked and cannot be used in the child; "
+                "connect after the fork"
+            )
+
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
+        self._check_process(work)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-client")
         return await asyncio.get_running_loop().run_in_executor(self._pool, _through, work)
@@ -84,9 +98,10 @@ class RemoteHome:
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._is_closed or os.getpid() != self._pid
 
     def _check(self) -> None:
+        self._check_process()
         if self._is_closed:
             raise Closed("it is closed; connect again")
 
@@ -143,6 +158,8 @@ class RemoteHome:
     async def read(self, place: TopicPartition, offset: int) -> tuple[Sequence[Chunk], int]:
         self._check()
         end = self._find_offsets({place: LATEST}, True)[place]
+        if offset > end:
+            raise OffsetLost(f"offset {offset} is not in {place}, which ends at {end}")
         return (self._reader.read(place, offset, end) if offset < end else []), end
 
     # --- queues -----------------------------------------------------------------------------------
@@ -233,6 +250,8 @@ class RemoteHome:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the connections are the parent's, and so is the lock
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -253,6 +272,26 @@ class RemoteHome:
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""
         threading.Thread(target=self.close, name="penstock-close", daemon=True).start()
+
+
+def _introduced(settings: RemoteSettings) -> tuple[Features, RemoteSettings]:
+    """What the server can do, and the settings for it; raises for what cannot be right."""
+    settings.check()
+    security = settings.security
+    features = ask_features(
+        parse_servers(settings.servers),
+        security.context(),
+        settings.timeout,
+        anonymous=security.mechanism is None,
+    )
+    if features.logins or security.mechanism is None:
+        return features, settings
+    if security.sasl_mechanism is not None:
+        raise NotSupported(
+            f"{settings.servers} has no logins at its Kafka door; leave sasl_mechanism out, then "
+            "username and password are for its AMQP and HTTP doors only"
+        )
+    return features, settings._replace(log_in=False)
 
 
 def _now_ms() -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _SEEN_SECONDS = 5.0
+_MOST_PARTITIONS = 100_000  # of librdkafka; servers have limits of their own
 
 
 class RemoteAdmin:
@@ -52,8 +53,8 @@ class RemoteAdmin:
         from confluent_kafka.admin import NewTopic
 
         what = f"creating topic {name!r}"
-        if partitions is not None and partitions < 1:
-            raise InvalidArgument(f"{what}: a topic has at least one partition")
+        if partitions is not None and not 1 <= partitions <= _MOST_PARTITIONS:
+            raise InvalidArgument(f"{what}: a topic has 1 to {_MOST_PARTITIONS} partitions")
         with kafka_errors(what):
             topic = NewTopic(
                 name,
@@ -172,12 +173,14 @@ class RemoteAdmin:
                 isolation_level=level,
                 request_timeout=self._timeout,
             )
-        found = {
-            TopicPartition(asked.topic, asked.partition): int(
-                self._answer(future, f"looking for offsets of {asked.topic}").offset
-            )
-            for asked, future in answers.items()
-        }
+        found = {}
+        for asked, future in answers.items():
+            place = TopicPartition(asked.topic, asked.partition)
+            try:
+                answer = self._answer(future, f"looking for offsets of {place}")
+            except NotFound as failure:
+                raise NotFound(f"there is no partition {place}") from failure
+            found[place] = int(answer.offset)
         beyond = {place: LATEST for place, offset in found.items() if offset < 0}
         return found | self.find_offsets(beyond, read_committed=read_committed)
 

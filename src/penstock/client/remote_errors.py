@@ -62,6 +62,14 @@ _NAMES: dict[type[PenstockError], str] = {
     TimedOut: "_TIMED_OUT _MSG_TIMED_OUT REQUEST_TIMED_OUT _TIMED_OUT_QUEUE",
     Closed: "_DESTROY",
 }
+# What to do, where librdkafka's words leave it open.
+_ADVICE = {
+    "MSG_SIZE_TOO_LARGE": " (the topic's max.message.bytes is the limit)",
+    "TOPIC_EXCEPTION": (
+        " (a name has 1 to 249 ASCII letters, digits, '.', '_' and '-'; some are the server's own)"
+    ),
+    "_UNKNOWN_PARTITION": " (admin.topic(...) tells which there are)",
+}
 _BY_NAME = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 
@@ -70,6 +78,7 @@ def of_kafka_error(error: Any, what: str = "") -> PenstockError:
     text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
     if what:
         text = f"{what}: {text}"
+    text += _ADVICE.get(error.name(), "")
     kind = _BY_NAME.get(error.name(), Unavailable)
     if kind is TransactionAborted and error.name() == "_STATE" and "fenced" in text.lower():
         kind = Fenced

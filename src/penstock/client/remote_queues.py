@@ -42,6 +42,7 @@ from penstock.client.queue_home import (
 )
 from penstock.client.remote_browse import message_of_json
 from penstock.client.remote_consumer import RemoteConsumer
+from penstock.client.security import of_tls_failure
 
 log = logging.getLogger("penstock")
 
@@ -102,6 +103,8 @@ class RemoteQueues:
                 tls=settings.tls,
                 timeout=settings.timeout,
             )
+        except ssl.SSLError as failure:
+            raise of_tls_failure(f"{host}:{port}", failure) from failure
         except (OSError, TimeoutError) as failure:
             if self._connection is not None:
                 raise Unavailable(

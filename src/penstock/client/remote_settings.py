@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client.errors import InvalidArgument
 from penstock.client.features import parse_servers
+from penstock.client.security import Security
 
 if TYPE_CHECKING:
     from penstock.client.remote_queues import AmqpSettings
@@ -22,73 +21,6 @@ def _note_error(error: Any) -> None:
 
 
 _AMQP_PORT, _HTTP_PORT = 5672, 8080
-
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-
-
-class Security(NamedTuple):
-    """How to reach the servers and who we are."""
-
-    tls: bool = False
-    ca: str | Path | None = None
-    certificate: str | Path | None = None
-    private_key: str | Path | None = None
-    private_key_password: str | None = None
-    verify_hostname: bool = True
-    username: str | None = None
-    password: str | None = None
-    sasl_mechanism: str | None = None
-
-    @property
-    def uses_tls(self) -> bool:
-        return self.tls or self.ca is not None or self.certificate is not None
-
-    @property
-    def mechanism(self) -> str | None:
-        if self.sasl_mechanism is not None:
-            return self.sasl_mechanism.upper()
-        return "PLAIN" if self.username is not None else None
-
-    def context(self) -> ssl.SSLContext | None:
-        """The same for a socket of our own."""
-        if not self.uses_tls:
-            return None
-        context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
-        if not self.verify_hostname:
-            context.check_hostname = False
-        if self.certificate is not None:
-            context.load_cert_chain(
-                self.certificate, self.private_key, password=self.private_key_password
-            )
-        return context
-
-    def settings(self) -> dict[str, Any]:
-        """For librdkafka."""
-        mechanism = self.mechanism
-        if mechanism is not None and mechanism not in MECHANISMS:
-            raise InvalidArgument(
-                f"sasl_mechanism is one of {', '.join(MECHANISMS)}, not {self.sasl_mechanism!r}"
-            )
-        if (self.username is None) != (self.password is None):
-            raise InvalidArgument("give username and password, or neither")
-        for file in (self.ca, self.certificate, self.private_key):
-            if file is not None and not Path(file).is_file():
-                raise InvalidArgument(f"there is no file {str(file)!r}")
-        protocol = ("SASL_" if mechanism else "") + ("SSL" if self.uses_tls else "PLAINTEXT")
-        found: dict[str, Any] = {"security.protocol": protocol}
-        texts = {
-            "ssl.ca.location": self.ca,
-            "ssl.certificate.location": self.certificate,
-            "ssl.key.location": self.private_key,
-            "ssl.key.password": self.private_key_password,
-            "sasl.mechanism": mechanism,
-            "sasl.username": self.username,
-            "sasl.password": self.password,
-        }
-        found |= {name: str(value) for name, value in texts.items() if value is not None}
-        if self.uses_tls and not self.verify_hostname:
-            found["ssl.endpoint.identification.algorithm"] = "none"
-        return found
 
 
 class RemoteSettings(NamedTuple):
@@ -104,6 +36,16 @@ class RemoteSettings(NamedTuple):
     amqp: str | None = None
     http: str | None = None
     vhost: str = "/"
+    log_in: bool = True  # False where Kafka's door has no logins: they are for the other doors
+
+    def check(self) -> None:
+        """Raise for what cannot be right, before anything is connected."""
+        self.security.check()
+        if "security.protocol" in self.more:
+            raise InvalidArgument(
+                "settings cannot hold security.protocol, which follows from tls, ca, certificate, "
+                "username and sasl_mechanism: give those"
+            )
 
     def queues(self) -> AmqpSettings:
         """Where queues are: by default at the first server's host, at the usual ports."""
@@ -134,7 +76,7 @@ class RemoteSettings(NamedTuple):
             "logger": _log,
             # Without it, a producer that was fenced raises out of whichever call runs just then.
             "error_cb": _note_error,
-            **self.security.settings(),
+            **self.security.settings(log_in=self.log_in),
             **self.more,
         }
 

@@ -41,8 +41,8 @@ class RemoteTransactions:
         self._lock = threading.Lock()
 
     def begin(self, transactional_id: str, timeout: float) -> RemoteTransaction:
-        if not transactional_id:
-            raise InvalidArgument("a transaction needs an id: it tells who takes over from whom")
+        if not isinstance(transactional_id, str) or not transactional_id:
+            raise InvalidArgument("a transaction needs an id, a text: who has it takes over")
         with self._lock:
             producer = self._idle.pop(transactional_id, None)
         if producer is None:

@@ -124,12 +124,19 @@ def answer(
     if message.reply_to is None:
         return
     headers = {} if error is None else {ERROR: str(error), ERROR_TYPE: type(error).__qualname__}
-    outgoing, _ = port.prepare(
-        message.reply_to,
-        b"" if error is not None else result,
-        None if error is not None else serializer,
-        {"correlation_id": message.correlation_id, "headers": headers},
-    )
+    wishes: PublishWishes = {"correlation_id": message.correlation_id, "headers": headers}
+    try:
+        outgoing, _ = port.prepare(
+            message.reply_to,
+            b"" if error is not None else result,
+            None if error is not None else serializer,
+            wishes,
+        )
+    except Exception as unfit:  # a result that cannot be sent is an error to whoever asked
+        if error is None:
+            answer(port, message, None, unfit, None)
+            return
+        raise
     if not port.sender.room.take(outgoing.size):
         return
 

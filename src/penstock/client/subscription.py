@@ -12,7 +12,7 @@ from typing import Self
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Rebalanced, Start
 from penstock.client.message import Message
-from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions
+from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, checked_place
 from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
@@ -268,12 +268,14 @@ class Subscription(Iterator[Message]):
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition on from `offset`.
 
-        >>> _ = messages.wait_assigned()
         >>> messages.seek("orders", 0, 2)
         >>> messages.get(timeout=10).text
         'c'
         """
-        self._seek({TopicPartition(topic, partition): offset})
+        place = checked_place(topic, partition, offset)
+        if not self.assignment:
+            self.wait_assigned()
+        self._seek({place: offset})
 
     def seek_to_time(self, moment: Start) -> None:
         """Read every partition on from the first message at or after `moment`.
@@ -323,17 +325,17 @@ class Subscription(Iterator[Message]):
     def pause(self, places: Collection[tuple[str, int]] | None = None) -> None:
         """Fetch nothing more, of all partitions or of some; what is here is still handed out.
 
-        >>> _ = messages.wait_assigned()
         >>> messages.pause()
         >>> messages.get(timeout=0.01) is None
         True
         """
+        if not self.assignment:
+            self.wait_assigned()
         self._home.run(self._stream.pause(self._places(places)))
 
     def resume(self, places: Collection[tuple[str, int]] | None = None) -> None:
         """Fetch again.
 
-        >>> _ = messages.wait_assigned()
         >>> messages.pause()
         >>> messages.resume()
         >>> messages.get(timeout=10).text

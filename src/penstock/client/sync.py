@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.admin import Admin
+from penstock.client.arguments import check_seconds, check_text, several
 from penstock.client.delivery import Delivery
-from penstock.client.errors import PenstockError, TimedOut
+from penstock.client.errors import InvalidArgument, PenstockError, TimedOut
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Home, Start
 from penstock.client.message import Message, Receipt
-from penstock.client.outgoing import NO_WISHES, Wishes
-from penstock.client.pursuit import check_options
+from penstock.client.outgoing import wishes_of
+from penstock.client.pursuit import check_options, checked_place
 from penstock.client.queue_calls import QueueCalls
 from penstock.client.receipts import Receipts, WrittenBatch
 from penstock.client.sender import Callback, PublishOptions, Sender, call_back
@@ -26,7 +27,6 @@ from penstock.client.serializer import Serializer
 from penstock.client.subscription import Listener, Subscription
 from penstock.client.transaction import Transaction
 from penstock.client.wishes import PublishWishes
-from penstock.model.ids import TopicPartition
 
 
 class Client(QueueCalls):
@@ -68,6 +68,7 @@ class Client(QueueCalls):
         0
         """
         self._home.check_may_wait()
+        check_seconds(timeout, "timeout")
         future = self.send(topic, payload, serializer=serializer, timeout=timeout, **wishes)
         try:
             return future.result(timeout)
@@ -96,9 +97,7 @@ class Client(QueueCalls):
         [3, 4, 5]
         """
         sender = self._sender
-        outgoing = sender.prepare(
-            topic, payload, Wishes(**wishes) if wishes else NO_WISHES, serializer
-        )
+        outgoing = sender.prepare(topic, payload, wishes_of(wishes), serializer)
         delivery = Delivery(None if on_delivery is None else partial(call_back, on_delivery))
         if sender.is_duplicate(outgoing, delivery):
             return delivery
@@ -134,6 +133,8 @@ class Client(QueueCalls):
         ...     len(mq.publish_many("numbers", [str(n) for n in range(1000)]))
         1000
         """
+        check_text(topic, "a topic")
+        messages = several(messages)
         if "message_id" in wishes:
             items = list(messages)
             if len(items) > 1:
@@ -141,7 +142,7 @@ class Client(QueueCalls):
             messages = items
         self._home.check_may_wait()
         flights = _Flights()
-        wanted = Wishes(**wishes) if wishes else NO_WISHES
+        wanted = wishes_of(wishes)
         sender, count = self._sender, [0]
         told = nullcontext(()) if sender.watch is None else sender.watch.many(topic, count)
         with told as headers:
@@ -164,6 +165,8 @@ class Client(QueueCalls):
         >>> [r.offset for r in mq.send_ordered("orders", "user-1", ["paid", "sent"])]
         [3, 4]
         """
+        if key is None:
+            raise InvalidArgument("messages stay in order by their key: give one")
         return self.publish_many(topic, messages, serializer=serializer, key=key)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -249,7 +252,7 @@ class Client(QueueCalls):
         ...     [message.text for message in mq.read("log", 0, offset=1)]
         ['b']
         """
-        place = TopicPartition(topic, partition)
+        place = checked_place(topic, partition, offset)
         at = offset if isinstance(offset, int) else self._home.run(self._home.find(place, offset))
         end: int | None = None
         while limit is None or limit > 0:

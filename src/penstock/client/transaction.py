@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from penstock.client.arguments import several
 from penstock.client.errors import PenstockError, TransactionAborted
 from penstock.client.home import Home, TransactionCore
 from penstock.client.message import Message, Receipt
-from penstock.client.outgoing import Outgoing, Wishes
+from penstock.client.outgoing import Outgoing, wishes_of
 from penstock.client.sender import Sender
 from penstock.client.serializer import Serializer
 from penstock.client.subscription import Subscription
@@ -157,7 +158,7 @@ class Transaction:
         [0, 1, 2]
         """
         self._open()
-        outgoing = self._sender.prepare(topic, payload, Wishes(**wishes), serializer)
+        outgoing = self._sender.prepare(topic, payload, wishes_of(wishes), serializer)
         future: Future[Receipt] = Future()
 
         def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
@@ -189,7 +190,7 @@ class Transaction:
         ...     len(tx.publish_many("invoices", ["1", "2"]))
         2
         """
-        futures = [self.send(topic, m, serializer=serializer, **wishes) for m in messages]
+        futures = [self.send(topic, m, serializer=serializer, **wishes) for m in several(messages)]
         self._flush()
         return [future.result() for future in futures]
 

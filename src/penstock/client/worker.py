@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.client.arguments import check_whole
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.queue import Queue
 from penstock.client.queue_message import QueueMessage
@@ -54,8 +55,7 @@ class Worker:
     def __init__(
         self, queue: Queue, handler: Handler, concurrency: int, retry: Retry, prefetch: int | None
     ) -> None:
-        if concurrency < 1:
-            raise InvalidArgument(f"concurrency is 1 or more, not {concurrency}")
+        check_whole(concurrency, "concurrency", 1)
         self.queue = queue
         self.handler = handler
         self.handled = 0
@@ -126,6 +126,10 @@ class Worker:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    def _take_no_more(self) -> None:
+        self._stopping.set()
+        self._messages._wake()
+
     def stop(self, timeout: float | None = 30.0) -> None:
         """Take no more messages and wait for the handlers that run; what is left goes back.
 
@@ -139,8 +143,7 @@ class Worker:
         with self._ending:
             if self._is_over:
                 return
-            self._stopping.set()
-            self._messages._consumer.wake()
+            self._take_no_more()
             deadline = None if timeout is None else time.monotonic() + timeout
             if threading.current_thread() is not self._thread:
                 self._thread.join(timeout)

@@ -78,7 +78,7 @@ class TransactionLimits:
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     verify_partitions: bool = True  # KIP-890
-    patience_ms: int = 1_000  # how long a client is kept waiting for markers
+    patience_ms: int = 5_000  # how long a client is kept waiting for markers
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionLimits:

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Protocol
 
 from penstock.client.errors import InvalidArgument, NotFound, NotSupported, PenstockError
@@ -99,24 +99,42 @@ def table_needed(table: str, how: str) -> Iterator[None]:
         raise
 
 
+class _Held:
+    """A thread's connection; closed by that thread, at the latest when it ends."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # of a database that is gone, or in a thread that may not
+            self.close()
+
+
 class Database:
-    """Connections as the user's function makes them: one for each thread that works here."""
+    """Connections as the user's function makes them: one for each thread that works here.
+
+    SQLite lets only the thread that opened a connection use or close it.
+    """
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._connection: Any = None
-        self._thread = 0
+        self._mine = threading.local()
         self._dialect: Dialect | None = None
 
     def connection(self) -> Any:
-        """The connection of this thread; another thread's is closed."""
-        if self._connection is None or self._thread != threading.get_ident():
-            self.close()
-            self._connection = self._connect()
-            if getattr(self._connection, "autocommit", None) is True:
-                self._connection.autocommit = False
-            self._thread = threading.get_ident()
-        return self._connection
+        """The connection of this thread."""
+        held: _Held | None = getattr(self._mine, "held", None)
+        if held is None:
+            connection = self._connect()
+            if getattr(connection, "autocommit", None) is True:
+                connection.autocommit = False
+            held = self._mine.held = _Held(connection)
+        return held.connection
 
     @property
     def dialect(self) -> Dialect:
@@ -139,10 +157,8 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Close the connection; the next call opens another one."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if self._thread == threading.get_ident() or not self.dialect.is_sqlite:
-            connection.close()
-        # SQLite lets only the thread that opened a connection close it; dropping it closes it too.
+        """Close this thread's connection; the next call opens another one."""
+        held: _Held | None = getattr(self._mine, "held", None)
+        if held is not None:
+            self._mine.held = None
+            held.close()
