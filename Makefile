@@ -11,7 +11,7 @@ SPARK  := $(VENV)/.spark
 PYTEST := $(BIN)/python -m pytest
 
 # Spark starts slowly: of its tests, `make test` runs reading and writing, `make spark` all.
-QUICK  := tests/spark/test_columnar.py tests/spark/test_read.py tests/spark/test_write.py
+QUICK  := tests/spark/test_columnar.py tests/spark/test_workers.py tests/spark/test_read.py tests/spark/test_write.py
 TESTS  := $(filter-out tests/spark tests/support tests/conftest.py tests/__pycache__,$(wildcard tests/*)) $(QUICK)
 
 .DEFAULT_GOAL := help
