@@ -57,6 +57,7 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {}
     with penstock("--amqp", "off") as broker, tempfile.TemporaryDirectory() as directory:
         bench = Bench(broker.bootstrap, Path(directory), jars, said.rows, said.rounds, said.events)
+        bench.say(f"Spark {bench.spark.version} is up")
         names = said.only.split(",")
         shares = sum(PARTS[name].share for name in names)
         for name in names:
@@ -69,7 +70,7 @@ def main() -> None:
                 sys.stdout.flush()
             if said.write:
                 command = " ".join(["python -m benchmarks.spark", *sys.argv[1:]])
-                report.write(found, command, [jar.stem for jar in jars])
+                report.write(found, command, [jar.stem for jar in jars if "sql-kafka" in jar.name])
         bench.spark.stop()
 
 

@@ -64,7 +64,7 @@ class Bench:
     def topic(self, stem: str, partitions: int = 4) -> str:
         """A new topic."""
         name = f"{stem}-{next(self._numbers)}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         admin.create_topics([NewTopic(name, partitions)])[name].result(20)
         return name
 

@@ -4,8 +4,8 @@ Two habits of theirs cost more than reading some thousand rows, and nothing in S
 turns them off without drawbacks (docs/decisions/0013-tasks-of-spark-are-made-cheap.md):
 
 - Spark's daemon runs a full garbage collection after every task. It goes through every object of
-  the modules that are loaded (Spark, pandas, Arrow, numpy: some ninety thousand), which takes 25 to
-  50 ms of processor time. `gc.freeze` takes them out of it.
+  the modules that are loaded (Spark, pandas, Arrow, numpy: some ninety thousand), which takes about
+  45 ms of processor time. `gc.freeze` takes them out of it.
 - The JVM sends a task in several small pieces and leaves Nagle's algorithm on, so the second waits
   until the first is acknowledged, which Linux does after 40 ms. A worker that asks for quick
   acknowledgements does not wait.
