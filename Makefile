@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 # Spark starts slowly: of its tests, `make test` runs those of the source, the sinks and the pipeline
 # files in one JVM, `make spark` also the other pipelines, clusters, documents and crashes.
 QUICK  := $(patsubst %,tests/spark/test_%.py,columnar documents lake options pipeline queues read stream \
-                     typed upkeep write)
+                     typed upkeep workers write)
 TESTS  := $(filter-out tests/spark tests/support tests/conftest.py tests/__pycache__,$(wildcard tests/*)) $(QUICK)
 
 .DEFAULT_GOAL := help

@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.spark.bench import OURS, THEIRS, Bench
 
 BATCHES, ROWS_PER_BATCH, WARM, PASSES = 20, 4, 4, 3
+LINES = 2
 
 
 def measure(bench: Bench) -> Iterator[dict[str, Any]]:
@@ -19,6 +20,7 @@ def measure(bench: Bench) -> Iterator[dict[str, Any]]:
         for turn in range(PASSES):
             for kind in bench.formats if turn % 2 else reversed(bench.formats):
                 found = _times_ms(bench, kind, topic, has_sink)
+                bench.say(f"batches {what}, {kind}, pass {turn}: {statistics.median(found):.0f} ms")
                 if turn:  # the first pass warms up
                     times[kind] += found
         line: dict[str, Any] = {"what": f"milliseconds a batch, {what}"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 OURS, THEIRS = "penstock", "kafka"
+LONGEST_QUERY_S = 240
 
 
 class Done(NamedTuple):
@@ -39,6 +41,8 @@ class Bench:
         self.formats = [OURS, THEIRS] if jars else [OURS]
         self._jars = jars
         self._numbers = count()
+        self._began = time.monotonic()
+        self._until, self._lines = float("inf"), 1
 
     @cached_property
     def spark(self) -> Any:
@@ -49,10 +53,18 @@ class Bench:
             settings["spark.jars"] = ",".join(map(str, self._jars))
         return session("benchmark", "local[2]", settings)
 
+    def allow(self, seconds: float, lines: int) -> None:
+        """The next `lines` comparisons share this time; each leaves out the rounds it lacks."""
+        self._until, self._lines = time.monotonic() + seconds, lines
+
+    def say(self, text: str) -> None:
+        """Progress, to standard error."""
+        sys.stderr.write(f"{time.monotonic() - self._began:5.0f} s  {text}\n")
+
     def topic(self, stem: str, partitions: int = 4) -> str:
         """A new topic."""
         name = f"{stem}-{next(self._numbers)}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         admin.create_topics([NewTopic(name, partitions)])[name].result(20)
         return name
 
@@ -83,7 +95,9 @@ class Bench:
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", self.checkpoint())
         query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
+        if not query.awaitTermination(LONGEST_QUERY_S):
+            query.stop()
+            raise TimeoutError(f"a query did not end within {LONGEST_QUERY_S} s")
         return list(query.recentProgress)
 
     def stream(self, frame: Any, kind: str, **options: str) -> Done:
@@ -96,19 +110,39 @@ class Bench:
     def compare(
         self, what: str, jobs: dict[str, Callable[[], Done]], rounds: int | None = None
     ) -> dict[str, Any]:
-        """Rows a second and processor time a row of each job, by turns, after one warm-up."""
+        """Rows a second and processor time a row of each job, by turns, after one warm-up.
+
+        There are as many rounds as asked for, or as there is time for, but one at least. A job that
+        fails is left out and said to have failed.
+        """
+        now = time.monotonic()
+        until = now + max(0.0, self._until - now) / max(self._lines, 1)
+        self._lines -= 1
         paces: dict[str, list[float]] = {name: [] for name in jobs}
         costs: dict[str, list[float]] = {name: [] for name in jobs}
         for at in range((rounds or self.rounds) + 1):
-            names = list(jobs) if at % 2 else list(reversed(jobs))
-            for name in names:
-                began, cpu = time.perf_counter(), self._cpu_seconds()
-                done = jobs[name]()
-                spent = done.seconds or time.perf_counter() - began
+            began = time.monotonic()
+            for name in list(paces) if at % 2 else list(reversed(paces)):
+                try:
+                    pace, cost = self._measured(jobs[name])
+                except Exception as failure:
+                    self.say(f"{what}, {name}, failed: {failure}"[:300])
+                    del paces[name], costs[name]
+                    continue
+                self.say(f"{what}, {name}, {'round ' + str(at) if at else 'warm-up'}: {pace:,.0f}")
                 if at:
-                    paces[name].append(done.rows / spent)
-                    costs[name].append((self._cpu_seconds() - cpu) / (done.all_rows or done.rows))
+                    paces[name].append(pace)
+                    costs[name].append(cost)
+            if at and 2 * time.monotonic() - began > until:
+                break
         return {**line(what, paces), **_processor(costs)}
+
+    def _measured(self, job: Callable[[], Done]) -> tuple[float, float]:
+        """Rows a second, and processor seconds a row."""
+        began, cpu = time.perf_counter(), self._cpu_seconds()
+        done = job()
+        spent = done.seconds or time.perf_counter() - began
+        return done.rows / spent, (self._cpu_seconds() - cpu) / (done.all_rows or done.rows)
 
     def _cpu_seconds(self) -> float:
         """Of Spark's JVM and every Python it has started: what a crowded machine cannot blur."""

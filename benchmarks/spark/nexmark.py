@@ -25,6 +25,7 @@ SCHEMA = (
     "price BIGINT, name STRING"
 )
 EVENTS_PER_MS = 5
+ROUNDS = 3
 WINDOW, SLIDE, LATE = "10 seconds", "2 seconds", "2 seconds"
 
 
@@ -60,7 +61,7 @@ def measure(bench: Bench) -> Iterator[dict[str, Any]]:
         jobs: dict[str, Callable[[], Done]] = {
             kind: partial(_run, bench, kind, topic, query) for kind in bench.formats
         }
-        yield bench.compare(name, jobs, 1)
+        yield bench.compare(name, jobs, ROUNDS)
 
 
 def _run(bench: Bench, kind: str, topic: str, query: Callable[[Any], Any]) -> Done:
@@ -124,3 +125,4 @@ def q11(events: Any) -> Any:
 QUERIES: dict[str, Callable[[Any], Any]] = {
     "q0": q0, "q1": q1, "q2": q2, "q5": q5, "q7": q7, "q8": q8, "q11": q11,
 }  # fmt: skip
+LINES = len(QUERIES)

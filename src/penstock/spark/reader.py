@@ -30,6 +30,7 @@ from penstock.spark.fetching import Range, fetch_range, sample
 from penstock.spark.offsets import BEGAN, FROM, UNSTARTED, Positions
 from penstock.spark.options import Bound, Options
 from penstock.spark.read_options import ReadOptions, read_options
+from penstock.spark.workers import Delivered, keep_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,12 @@ def read_range(
         check_crcs=said.check_crcs,
         queue_began=task.began,
     )
-    return said.shape.apply(rows, schema, said.connect)
+    return _to_the_end(said.shape.apply(rows, schema, said.connect))
+
+
+def _to_the_end(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from rows
+    keep_what_is_loaded()
 
 
 def _tasks(said: ReadOptions, ranges: list[Range], began: Positions) -> list[InputPartition]:
@@ -74,7 +80,7 @@ def _tasks(said: ReadOptions, ranges: list[Range], began: Positions) -> list[Inp
     ]
 
 
-class TopicReader(DataSourceReader):
+class TopicReader(Delivered, DataSourceReader):
     """A batch query: both bounds are resolved when the plan is made."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -107,7 +113,7 @@ class TopicReader(DataSourceReader):
         return read_range(self._said, self._schema, partition)
 
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(Delivered, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query: lives in the driver's planner process as long as the query runs."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -20,10 +20,11 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.reader import TopicReader, TopicStreamReader
 from penstock.spark.shaping import shape_of
+from penstock.spark.workers import Delivered
 from penstock.spark.writer import TopicStreamWriter, TopicWriter
 
 
-class PenstockSource(DataSource):
+class PenstockSource(Delivered, DataSource):
     """Topics as tables and streams."""
 
     @classmethod

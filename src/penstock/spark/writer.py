@@ -40,6 +40,7 @@ from penstock.spark.options import (
     number,
     optional_number,
 )
+from penstock.spark.workers import Delivered, keep_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +149,7 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
 
     if said.delivery == AT_LEAST_ONCE:
         Producer(said.cluster, acks=said.acks).send(batches())
+        keep_what_is_loaded()
         return TaskOutput(None, encoder.rows)
     context = TaskContext.get()
     inline_bytes = said.inline_bytes
@@ -156,7 +158,9 @@ def _write(said: WriteOptions, sink: str, iterator: Iterator[pa.RecordBatch]) ->
     stage = Stage(said.cluster, sink, uuid.uuid4().hex, inline_bytes)
     for batch in batches():
         stage.add(batch)
-    return TaskOutput(stage.finish(encoder.rows), encoder.rows)
+    staged = stage.finish(encoder.rows)
+    keep_what_is_loaded()
+    return TaskOutput(staged, encoder.rows)
 
 
 def _commit(
@@ -199,7 +203,7 @@ def _commit(
     return True
 
 
-class TopicWriter(DataSourceArrowWriter):
+class TopicWriter(Delivered, DataSourceArrowWriter):
     """A batch query's output."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
@@ -228,7 +232,7 @@ class TopicWriter(DataSourceArrowWriter):
         drop(self._said.cluster, self._job)
 
 
-class TopicStreamWriter(DataSourceStreamArrowWriter):
+class TopicStreamWriter(Delivered, DataSourceStreamArrowWriter):
     """A streaming query's output. Made anew for every commit, so it keeps nothing."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -251,6 +255,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if outputs:
             first = outputs[0]
             _commit(self._said, first.sink, list(messages), batchId, first.query)
+            keep_what_is_loaded()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark may call this for a batch that was committed, so it must undo nothing."""

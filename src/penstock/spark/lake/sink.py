@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError, SparkConnectorError
 from penstock.spark.options import Options, choice, number
+from penstock.spark.workers import Delivered, keep_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,7 @@ class Written(WriterCommitMessage):
     query: str = ""
 
 
-class LakeSink(DataSource):
+class LakeSink(Delivered, DataSource):
     """Tables, written by streams and batches; Delta and Iceberg are read too."""
 
     @classmethod
@@ -80,7 +81,7 @@ def _place(options: Options) -> tuple[str, str, str]:
     return kind, place, options.get("table", Path(place).name)
 
 
-class TableWriter:
+class TableWriter(Delivered):
     """Made anew for each commit; everything it knows is in the options and the table."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -116,7 +117,9 @@ class TableWriter:
         for rows in iterator:
             if rows.num_rows:
                 files.add(rows)
-        return Written(files.finish(), sink)
+        written = Written(files.finish(), sink)
+        keep_what_is_loaded()
+        return written
 
     def commit_files(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: everything the tasks wrote becomes the table's, once."""
@@ -161,6 +164,7 @@ class LakeWriter(TableWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.commit_files(messages, batchId)
+        keep_what_is_loaded()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark may call this after a commit that succeeded: files are left to the sweep."""
