@@ -8,10 +8,11 @@ deselected, and the end of the run says so.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ours:
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Celery sets the level of the root logger for good: other tests look for warnings."""
+    root = logging.getLogger()
+    before = root.level
+    try:
+        return (yield)
+    finally:
+        root.setLevel(before)
 
 
 @pytest.hookimpl(optionalhook=True)
