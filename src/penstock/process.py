@@ -20,7 +20,6 @@ from penstock.model import records
 from penstock.runtime.process import allow_open_files, calm_collector, process_age
 from penstock.wire.kafka import codec
 
-
 # How long a thread that syncs may be kept waiting for the interpreter by the loop. With Python's
 # 5 ms an acknowledgement sometimes waits for that as well as for the disk.
 _SWITCH_SECONDS = 0.0005
