@@ -42,10 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Clients of others leave sockets to the garbage collector (kafka-python its wake-up pair, for
-    # one), which finds them in whatever test comes next. Ours are in a process of their own here.
+    # Clients of others leave sockets and loops to the garbage collector (kafka-python its wake-up
+    # pair, for one), which finds them in whatever test comes next. Ours are in a process of their
+    # own here.
     forgotten = pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <(ssl|socket).:pytest.PytestUnraisableExceptionWarning"
+        "ignore:Exception ignored in. <(ssl.|socket.|function BaseEventLoop)"
+        ":pytest.PytestUnraisableExceptionWarning"
     )
     for item in items:
         if any(item.path.is_relative_to(room) for room in OTHERS_CLIENTS):

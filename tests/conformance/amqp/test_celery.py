@@ -175,6 +175,7 @@ def test_a_running_task_is_terminated(worker: Worker) -> None:
         result.get(timeout=20)
 
 
+@pytest.mark.filterwarnings("default:Received multiple replies")  # a worker may say it twice
 def test_the_worker_answers_broadcasts(worker: Worker) -> None:
     inspect = worker.app.control.inspect(timeout=3)
     node = f"{worker.name}@localhost"

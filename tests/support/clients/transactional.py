@@ -114,7 +114,11 @@ class AioTransactions:
                 raise
             return made
 
-        self.producer = self._run(start())
+        try:
+            self.producer = self._run(start())
+        except BaseException:
+            self.loop.close()
+            raise
 
     def _run(self, work: Any) -> Any:
         try:
