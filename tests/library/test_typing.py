@@ -123,18 +123,22 @@ BAD = """
 OPTIONS = ["--strict", "--config-file=", "--follow-imports=silent", "--cache-dir=cache"]
 
 
-def test_code_of_users_passes_strict_checks_and_mistakes_are_found(tmp_path: Path) -> None:
-    (tmp_path / "good.py").write_text(textwrap.dedent(GOOD))
-    (tmp_path / "bad.py").write_text(textwrap.dedent(BAD))
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *OPTIONS, "good.py", "bad.py"],
+def mypy(directory: Path, *files: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", *OPTIONS, *files],
         env={**os.environ, "MYPYPATH": str(SOURCES)},
-        cwd=tmp_path,
+        cwd=directory,
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
+
+
+def test_code_of_users_passes_strict_checks_and_mistakes_are_found(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(textwrap.dedent(GOOD))
+    (tmp_path / "bad.py").write_text(textwrap.dedent(BAD))
+    done = mypy(tmp_path, "good.py", "bad.py")
     wrong = [line.split(":")[:2] for line in done.stdout.splitlines() if "error:" in line]
     assert wrong == [["bad.py", line] for line in ("5", "6", "7", "8", "10")], done.stdout
 
@@ -161,15 +165,7 @@ def test_a_file_with_every_public_call_passes_strict_checks(tmp_path: Path) -> N
         asynchronous = {"send", "is_expired", "json"}  # a transaction has none; as in the sync half
         assert public - OURS - asynchronous - called[1] == set(), face
     (tmp_path / "user.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *OPTIONS, "user.py"],
-        env={**os.environ, "MYPYPATH": str(SOURCES)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = mypy(tmp_path, "user.py")
     assert done.returncode == 0, done.stdout
 
 
