@@ -72,6 +72,13 @@ def test_every_field_of_a_message_arrives(queue: Queue) -> None:
     message.ack()
 
 
+def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(queue: Queue) -> None:
+    with pytest.raises(penstock.MessageTooLarge):
+        queue.publish(bytes((16 << 20) + 1))
+    queue.publish("small")
+    assert take(queue).text == "small"
+
+
 def test_futures_bring_receipts(queue: Queue) -> None:
     futures = [queue.send(str(n), message_id=f"m{n}") for n in range(50)]
     assert [future.result(PATIENCE).message_id for future in futures] == [

@@ -186,3 +186,8 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     with pytest.raises(penstock.PenstockError):
         tx.commit()
     assert texts(mq, name) == []
+
+
+def test_a_time_out_beyond_the_brokers_limit_is_an_invalid_argument(mq: Client, tid: str) -> None:
+    with pytest.raises(penstock.InvalidArgument):
+        mq.transaction(tid, timeout=20 * 86_400).begin()

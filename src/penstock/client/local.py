@@ -108,7 +108,12 @@ class LocalHome:
                 services.transactions, partitions, services.groups, services.clock, self._writer
             )
         )
-        self._queues = LocalQueues(self._thread.loop, self.broker.messaging, services.clock)
+        self._queues = LocalQueues(
+            self._thread.loop,
+            self.broker.messaging,
+            services.clock,
+            config.amqp_max_message_bytes,
+        )
         self._admin = LocalAdmin(
             topics, partitions, services.groups, services.configs, config.node_id
         )

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.client.amqp_mapping import message_of
 from penstock.client.burst import Burst
 from penstock.client.errors import (
+    MessageTooLarge,
     NotFound,
     NotSupported,
     QueueFull,
@@ -45,8 +46,15 @@ _tags = itertools.count(1)
 class LocalQueues:
     """The queues of the default virtual host. Everything but `post` is on the broker's loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, messaging: Messaging, clock: Clock) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        messaging: Messaging,
+        clock: Clock,
+        max_message_bytes: int,
+    ) -> None:
         self._loop = loop
+        self._max_message_bytes = max_message_bytes
         self._messaging = messaging
         self._clock = clock
         self._session = OwnersSession.of(messaging)
@@ -66,6 +74,9 @@ class LocalQueues:
                 self._session.check_publish(posted.exchange)
             except BrokerError as refusal:
                 posted.settle(None, of_broker_error(refusal))
+                continue
+            if len(posted.body) > self._max_message_bytes:
+                posted.settle(None, too_large(posted, self._max_message_bytes))
             else:
                 allowed.append(posted)
         if not allowed:
@@ -247,6 +258,12 @@ class LocalQueues:
         for consumer in list(self._consumers):
             await consumer.close()
         await self._session.close()
+
+
+def too_large(posted: Posted, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"message size {len(posted.body)} is larger than {limit} (amqp.max.message.bytes)"
+    )
 
 
 def unroutable(posted: Posted) -> NotFound:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import (
+    Denied,
     Fenced,
     InvalidArgument,
     PenstockError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _LAST_WORDS_SECONDS = 0.2
 _GIVEN_UP = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # messages of a producer that was fenced
+_FINAL = (Fenced, Denied, InvalidArgument)  # what a producer does not recover from
 
 Choose = Callable[[str, int, "bytes | None"], int]
 
@@ -115,8 +117,8 @@ class RemoteTransaction:
         while waiting and time.monotonic() < deadline:
             try:
                 _call(self._producer.poll, 0.05)
-            except Fenced as fenced:  # the reports of what was under way may still come, or not
-                failure = fenced
+            except _FINAL as final:  # the reports of what was under way may still come, or not
+                failure = final
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
         for outgoing in list(waiting):
             waiting.discard(outgoing)
@@ -159,7 +161,7 @@ class RemoteTransaction:
         end = self._producer.commit_transaction if commit else self._producer.abort_transaction
         try:
             _call(end, self._transactions.timeout)
-        except Fenced:
+        except _FINAL:
             self._is_over = True
             raise
         self._is_over = True
@@ -207,8 +209,8 @@ def _call(verb: Callable[..., Any], *arguments: Any, **more: Any) -> None:
                     f"{error.str()}: the transaction must be aborted"
                 ) from failure
             if error.fatal():
-                kind = of_kafka_error(error)
-                raise (kind if isinstance(kind, Fenced) else Fenced(str(error.str()))) from failure
+                ours = of_kafka_error(error)
+                raise (ours if isinstance(ours, _FINAL) else Fenced(str(error.str()))) from failure
             if not error.retriable() or attempt == 99:
                 raise of_kafka_error(error) from failure
         time.sleep(0.05)
