@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from penstock.cli.management import (
     managed,
     pairs,
 )
-from penstock.cli.output import Failure, emit_json, emit_table, family, say
+from penstock.cli.output import Columns, Failure, emit_rows, family, in_words, say
 
 app = family("Bind queues to exchanges, and see what is bound.")
 
@@ -86,22 +87,15 @@ def list_bindings(
     if queue is not None:
         wanted = (queue, "queue")
         rows = [row for row in rows if (row["destination"], row["destination_type"]) == wanted]
-    if json:
-        emit_json(rows)
-    elif rows:
-        table = [
-            [
-                row["source"],
-                row["routing_key"],
-                row["destination_type"],
-                row["destination"],
-                " ".join(f"{name}={value}" for name, value in row["arguments"].items()),
-            ]
-            for row in rows
-        ]
-        emit_table(("exchange", "routing key", "to", "name", "arguments"), table)
-    else:
-        say("there are no bindings; every queue can be reached by its name all the same")
+    columns: Columns = {
+        "exchange": itemgetter("source"),
+        "routing key": itemgetter("routing_key"),
+        "to": itemgetter("destination_type"),
+        "name": itemgetter("destination"),
+        "arguments": lambda row: in_words(row["arguments"]),
+    }
+    nothing = "there are no bindings; every queue can be reached by its name all the same"
+    emit_rows(rows, columns, as_json=json, nothing=nothing)
 
 
 @app.command()

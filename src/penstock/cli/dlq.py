@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from penstock.cli.management import (
     glimpse,
     managed,
 )
-from penstock.cli.output import Failure, emit_json, emit_table, family, say
+from penstock.cli.output import Columns, Failure, emit_json, emit_rows, family, say
 
 app = family("See dead letters and send them back.")
 
@@ -56,13 +57,13 @@ def list_places(
       penstock dlq list --json | jq '[.[].messages] | add'
     """
     rows = broker.get("dead-letters", vhost)
-    if json:
-        emit_json(rows)
-    elif rows:
-        table = [[row["name"], row["messages_ready"], " ".join(row["sources"])] for row in rows]
-        emit_table(("queue", "ready", "dead letters of"), table)
-    else:
-        say("no queue has a place for dead letters; see `penstock queue declare --help`")
+    columns: Columns = {
+        "queue": itemgetter("name"),
+        "ready": itemgetter("messages_ready"),
+        "dead letters of": lambda row: " ".join(row["sources"]),
+    }
+    nothing = "no queue has a place for dead letters; see `penstock queue declare --help`"
+    emit_rows(rows, columns, as_json=json, nothing=nothing)
 
 
 @app.command()
@@ -88,18 +89,15 @@ def peek(
     """
     wanted = _filter(source, reason, routing_key, contains)
     letters = broker.get("dead-letters", vhost, name, count=count, **wanted)
-    if json:
-        emit_json(letters)
-    elif letters:
-        table = []
-        for one in letters:
-            death = one["death"]
-            when = datetime.fromtimestamp(death["time_s"]).isoformat(" ")
-            row = [one["offset"], death["queue"], death["reason"], death["count"], when]
-            table.append([*row, glimpse(one, 40)])
-        emit_table(("offset", "died in", "reason", "times", "when", "body"), table)
-    else:
-        say(f"no such dead letters in {name}")
+    columns: Columns = {
+        "offset": itemgetter("offset"),
+        "died in": lambda one: one["death"]["queue"],
+        "reason": lambda one: one["death"]["reason"],
+        "times": lambda one: one["death"]["count"],
+        "when": lambda one: datetime.fromtimestamp(one["death"]["time_s"]).isoformat(" "),
+        "body": lambda one: glimpse(one, 40),
+    }
+    emit_rows(letters, columns, as_json=json, nothing=f"no such dead letters in {name}")
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from operator import itemgetter
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +16,7 @@ from penstock.cli.management import (
     managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, family, say
+from penstock.cli.output import Columns, confirm, emit_rows, family, in_words, say
 
 app = family("Declare, list and delete exchanges.")
 
@@ -84,25 +85,22 @@ def list_exchanges(
       penstock exchange list
     """
     rows = broker.get("exchanges", vhost)
-    if json:
-        emit_json(rows)
-        return
-    table = [
-        [
-            row["name"] or "(default)",
-            row["type"],
-            " ".join(
-                [
-                    *(["internal"] if row["internal"] else []),
-                    *([] if row["durable"] else ["transient"]),
-                    *(["auto-delete"] if row["auto_delete"] else []),
-                    *(f"{name}={value}" for name, value in row["arguments"].items()),
-                ]
-            ),
-        ]
-        for row in rows
+    columns: Columns = {
+        "exchange": lambda row: row["name"] or "(default)",
+        "type": itemgetter("type"),
+        "features": _features,
+    }
+    emit_rows(rows, columns, as_json=json, nothing="there are no exchanges")
+
+
+def _features(row: dict[str, Any]) -> str:
+    words = [
+        *(["internal"] if row["internal"] else []),
+        *([] if row["durable"] else ["transient"]),
+        *(["auto-delete"] if row["auto_delete"] else []),
+        in_words(row["arguments"]),
     ]
-    emit_table(("exchange", "type", "features"), table)
+    return " ".join(filter(None, words))
 
 
 @app.command()

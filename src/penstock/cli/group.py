@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,16 @@ from penstock.cli.connection import (
     result_of,
 )
 from penstock.cli.offsets import log_ends, look_up
-from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
+from penstock.cli.output import (
+    Columns,
+    Failure,
+    confirm,
+    emit_json,
+    emit_rows,
+    emit_table,
+    family,
+    say,
+)
 from penstock.cli.settings import Config, Unset, change_settings, settings_of
 from penstock.cli.share_group import describe_share_group, move_share_group, share_groups_at
 from penstock.cli.when import to_timestamp_ms
@@ -54,12 +64,8 @@ def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) ->
         {"group": name, "state": state, "protocol": protocol}
         for name, (state, protocol) in sorted(rows.items())
     ]
-    if json:
-        emit_json(shown)
-    elif shown:
-        emit_table(("group", "state", "protocol"), [list(row.values()) for row in shown])
-    else:
-        say("there are no groups")
+    columns: Columns = {name: itemgetter(name) for name in ("group", "state", "protocol")}
+    emit_rows(shown, columns, as_json=json, nothing="there are no groups")
 
 
 @app.command()

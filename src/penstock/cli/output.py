@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
+
+Columns = Mapping[str, Callable[[Any], Any]]  # of a table: what each shows of a row
 
 _MARKS = str.maketrans("", "", ",.")  # what a number may contain besides digits
 
@@ -51,6 +53,22 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str
     else:
         _columns(columns, cells, numeric, title)
     sys.stdout.flush()
+
+
+def emit_rows(rows: Sequence[Any], columns: Columns, *, as_json: bool, nothing: str) -> None:
+    """What a command found: in JSON as it is, or as a table; in place of an empty one `nothing`
+    is said, in words."""
+    if as_json:
+        emit_json(rows)
+    elif rows:
+        emit_table(list(columns), [[shown(row) for shown in columns.values()] for row in rows])
+    else:
+        say(nothing)
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """`name=value` for each, on one line."""
+    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _is_number(cell: str) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.connection import Json
-from penstock.cli.output import Failure, emit_json, emit_table, say
+from penstock.cli.output import Columns, Failure, emit_json, emit_rows, emit_table, say
 from penstock.spark import pipeline as pipelines
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline import kinds
@@ -174,14 +175,13 @@ def list_(as_json: Json = False) -> None:
       penstock pipeline list
       penstock pipeline list --json
     """
-    states = all_states()
-    if as_json:
-        emit_json(states)
-        return
-    emit_table(
-        ["name", "state", "rows", "pid"],
-        [[s["name"], s["state"], s.get("rows", 0), s["pid"]] for s in states],
-    )
+    columns: Columns = {
+        "name": itemgetter("name"),
+        "state": itemgetter("state"),
+        "rows": lambda state: state.get("rows", 0),
+        "pid": itemgetter("pid"),
+    }
+    emit_rows(all_states(), columns, as_json=as_json, nothing="no pipeline has run here yet")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from penstock.cli.management import (
     managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, family, say
+from penstock.cli.output import Columns, confirm, emit_rows, family, in_words, say
 
 app = family("Set, list and delete policies.")
 
@@ -70,22 +71,14 @@ def list_policies(
       penstock policy list
     """
     rows = broker.get("policies", vhost)
-    if json:
-        emit_json(rows)
-    elif rows:
-        table = [
-            [
-                row["name"],
-                row["pattern"],
-                row["apply-to"],
-                row["priority"],
-                " ".join(f"{name}={value}" for name, value in row["definition"].items()),
-            ]
-            for row in rows
-        ]
-        emit_table(("policy", "pattern", "applies to", "priority", "settings"), table)
-    else:
-        say("there are no policies")
+    columns: Columns = {
+        "policy": itemgetter("name"),
+        "pattern": itemgetter("pattern"),
+        "applies to": itemgetter("apply-to"),
+        "priority": itemgetter("priority"),
+        "settings": lambda row: in_words(row["definition"]),
+    }
+    emit_rows(rows, columns, as_json=json, nothing="there are no policies")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,17 @@ from penstock.cli.management import (
     managed,
     pairs,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, family, human_bytes, say
+from penstock.cli.output import (
+    Columns,
+    confirm,
+    emit_json,
+    emit_rows,
+    emit_table,
+    family,
+    human_bytes,
+    in_words,
+    say,
+)
 from penstock.cli.queue_messages import Name, get, peek, publish
 
 app = family("Declare, list, look into, fill and empty queues.")
@@ -107,27 +118,21 @@ def list_queues(
     """
     where = ("queues",) if all_vhosts else ("queues", vhost)
     rows = broker.get(*where)
-    if json:
-        emit_json(rows)
-    elif rows:
-        columns = ["queue", "ready", "unacked", "consumers", "log", "arguments"]
-        table = [
-            [
-                row["name"],
-                row["messages_ready"],
-                row["messages_unacknowledged"],
-                row["consumers"],
-                "" if row["message_bytes"] is None else human_bytes(row["message_bytes"]),
-                _words(row["arguments"]),
-            ]
-            for row in rows
-        ]
-        if all_vhosts:
-            columns.insert(0, "vhost")
-            table = [[row["vhost"], *cells] for row, cells in zip(rows, table, strict=True)]
-        emit_table(columns, table)
-    else:
-        say("there are no queues; declare one with `penstock queue declare NAME`")
+    columns: Columns = {
+        **({"vhost": itemgetter("vhost")} if all_vhosts else {}),
+        "queue": itemgetter("name"),
+        "ready": itemgetter("messages_ready"),
+        "unacked": itemgetter("messages_unacknowledged"),
+        "consumers": itemgetter("consumers"),
+        "log": _log_size,
+        "arguments": lambda row: in_words(row["arguments"]),
+    }
+    nothing = "there are no queues; declare one with `penstock queue declare NAME`"
+    emit_rows(rows, columns, as_json=json, nothing=nothing)
+
+
+def _log_size(row: dict[str, Any]) -> str:
+    return "" if row["message_bytes"] is None else human_bytes(row["message_bytes"])
 
 
 @app.command()
@@ -168,7 +173,7 @@ def describe(
     }
     emit_table(("what", "is"), [[key, str(value)] for key, value in lines.items()], title=name)
     if bindings:
-        rows = [[one["source"], one["routing_key"], _words(one["arguments"])] for one in bindings]
+        rows = [[one["source"], one["routing_key"], in_words(one["arguments"])] for one in bindings]
         emit_table(("exchange", "routing key", "arguments"), rows)
 
 
@@ -224,7 +229,3 @@ app.command()(publish)
 
 def _true(flag: bool) -> str | None:
     return "true" if flag else None
-
-
-def _words(table: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in table.items())

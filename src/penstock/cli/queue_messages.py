@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from penstock.cli.management import (
     payload_fields,
     payload_of,
 )
-from penstock.cli.output import Failure, emit_json, emit_table, say
+from penstock.cli.output import Columns, Failure, emit_json, emit_rows, say
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 
@@ -46,24 +47,14 @@ def peek(
       penstock queue peek jobs -n 100 --json | jq -r '.[].payload'
     """
     messages = broker.get("queues", vhost, name, "messages", count=count, offset=offset)
-    if json:
-        emit_json(messages)
-    elif messages:
-        emit_table(
-            ("offset", "state", "routing key", "bytes", "body"),
-            [
-                [
-                    one["offset"],
-                    one["state"],
-                    one["routing_key"],
-                    one["payload_bytes"],
-                    glimpse(one),
-                ]
-                for one in messages
-            ],
-        )
-    else:
-        say(f"nothing waits in {name}")
+    columns: Columns = {
+        "offset": itemgetter("offset"),
+        "state": itemgetter("state"),
+        "routing key": itemgetter("routing_key"),
+        "bytes": itemgetter("payload_bytes"),
+        "body": glimpse,
+    }
+    emit_rows(messages, columns, as_json=json, nothing=f"nothing waits in {name}")
 
 
 @managed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,16 @@ from penstock.cli.connection import (
     result_of,
 )
 from penstock.cli.offsets import log_ends
-from penstock.cli.output import Failure, confirm, emit_json, emit_table, family, say
+from penstock.cli.output import (
+    Columns,
+    Failure,
+    confirm,
+    emit_json,
+    emit_rows,
+    emit_table,
+    family,
+    say,
+)
 from penstock.cli.settings import Config, Unset, change_settings, settings_of
 
 if TYPE_CHECKING:
@@ -103,12 +113,13 @@ def list_topics(
     """
     topics = _metadata(admin_client(bootstrap), bootstrap)
     shown = [_summary(topics[name]) for name in sorted(topics) if internal or name[:2] != "__"]
-    if json:
-        emit_json(shown)
-    elif shown:
-        emit_table(("topic", "partitions", "replicas"), [list(row.values()) for row in shown])
-    else:
-        say("there are no topics; create one with `penstock topic create NAME`")
+    columns: Columns = {
+        "topic": itemgetter("name"),
+        "partitions": itemgetter("partitions"),
+        "replicas": itemgetter("replicas"),
+    }
+    nothing = "there are no topics; create one with `penstock topic create NAME`"
+    emit_rows(shown, columns, as_json=json, nothing=nothing)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from penstock.cli.management import (
     Management,
     managed,
 )
-from penstock.cli.output import confirm, emit_json, emit_table, family, say
+from penstock.cli.output import Columns, confirm, emit_rows, family, say
 
 app = family("Add, list and delete virtual hosts.")
 
@@ -49,11 +50,12 @@ def list_vhosts(
       penstock vhost list
     """
     rows = broker.get("vhosts")
-    if json:
-        emit_json(rows)
-    else:
-        table = [[row["name"], row["queues"], row["exchanges"]] for row in rows]
-        emit_table(("vhost", "queues", "exchanges"), table)
+    columns: Columns = {
+        "vhost": itemgetter("name"),
+        "queues": itemgetter("queues"),
+        "exchanges": itemgetter("exchanges"),
+    }
+    emit_rows(rows, columns, as_json=json, nothing="there is no virtual host you may see")
 
 
 @app.command()
