@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -22,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, floor, peers
-from benchmarks.peers import Running, Unavailable
+from benchmarks import floor, page, peers
+from benchmarks.page import Figures, Verdict, median, ratio, say
+from benchmarks.peers import Running, Unavailable, resident_mb
 
 ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
 
 Peer = Callable[[], contextlib.AbstractContextManager[Running]]
 PEERS: dict[str, Peer] = {
@@ -47,12 +44,6 @@ BARS = {
     "start with 1,000 partitions, seconds": 1.0,
     "idle memory, MB": 60.0,
 }
-
-Figures = dict[str, list[dict[str, Any]]]
-
-
-def say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def load(what: str, bootstrap: str, *arguments: object) -> dict[str, Any]:
@@ -118,13 +109,6 @@ def latency(seconds: float, rounds: int) -> Figures:
     return figures
 
 
-def resident_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("no VmRSS")
-
-
 def start_and_memory(rounds: int) -> Figures:
     figures: Figures = {}
 
@@ -159,25 +143,15 @@ def restart_with_partitions(count: int) -> float:
             return running.ready_seconds
 
 
-def median(figures: Figures, name: str, key: str) -> float | None:
-    rows = figures.get(name)
-    return statistics.median(row[key] for row in rows) if rows else None
-
-
-def ratio(figures: Figures, key: str, ours: str, theirs: str) -> float | None:
-    """The median over rounds of ours by theirs in the same round."""
-    pairs = list(zip(figures.get(ours, []), figures.get(theirs, []), strict=False))
-    return statistics.median(a[key] / b[key] for a, b in pairs) if pairs else None
-
-
-def verdicts(results: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
-    """(what, figure, bar, met) for every bar of the design that was measured."""
-    rows: list[tuple[str, float, float, bool]] = []
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Of every bar of the design that was measured."""
+    rows: list[Verdict] = []
 
     def add(what: str, figure: float | None, *, at_least: bool = False) -> None:
         if figure is not None:
             bar = BARS[what]
-            rows.append((what, figure, bar, figure >= bar if at_least else figure <= bar))
+            met = figure >= bar if at_least else figure <= bar
+            rows.append(Verdict(what, figure, bar, met))
 
     speed = results.get("throughput", {})
     add("produce, by the mock", ratio(speed, "produce", OURS, CEILING), at_least=True)
@@ -192,29 +166,18 @@ def verdicts(results: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
 
 
 def report(results: dict[str, Any]) -> str:
-    lines = ["| bar of the design | measured | bar | |", "|---|---|---|---|"]
-    for what, figure, bar, met in verdicts(results):
-        lines.append(f"| {what} | {figure:.2f} | {bar:g} | {'met' if met else '**missed**'} |")
+    tables = [page.verdict_table(verdicts(results))]
     for key, title, columns in (
         ("throughput", "messages a second, 100 B, acks=all", ("produce", "consume")),
         ("latency", "end to end at 1,000 messages a second, ms", ("p50", "p99")),
         ("start", "start in seconds, idle memory in MB", ("start", "memory")),
     ):
-        figures = results.get(key)
-        if not figures:
-            continue
-        lines += ["", f"| {title} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-        for name in figures:
-            cells = [median(figures, name, column) or 0.0 for column in columns]
-            lines.append(f"| {name} | " + " | ".join(_number(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+        if results.get(key):
+            tables.append(page.median_table(title, results[key], columns))
+    return "\n".join(tables)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
-
-
-def write_docs(results: dict[str, Any], table: str, command: str) -> None:
+def write_docs(results: dict[str, Any], tables: str) -> None:
     """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
     plots = ""
     for key, column, title, lower in (
@@ -222,24 +185,10 @@ def write_docs(results: dict[str, Any], table: str, command: str) -> None:
         ("throughput", "consume", "Consume, messages/s", False),
         ("latency", "p99", "End-to-end latency p99, ms", True),
     ):
-        figures = results.get(key)
-        if figures:
-            values = [(name, median(figures, name, column) or 0.0) for name in figures]
-            plots += f"\n![{title}](benchmarks/kafka-{column}.svg)\n"
-            chart.bars(
-                DOCS / "benchmarks" / f"kafka-{column}.svg",
-                title,
-                [(name, value, _number(value)) for name, value in values],
-                lower_is_better=lower,
-            )
-    page = DOCS / "benchmarks.md"
-    before, _, rest = page.read_text().partition("<!-- kafka: begin -->")
-    _, _, after = rest.partition("<!-- kafka: end -->")
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    page.write_text(
-        f"{before}<!-- kafka: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:\n\n"
-        f"{table}{plots}<!-- kafka: end -->{after}"
-    )
+        if figures := results.get(key):
+            values = {name: median(figures, name, column) or 0.0 for name in figures}
+            plots += page.plot(f"kafka-{column}", title, values, lower=lower)
+    page.write_section("kafka", "make bench", tables + plots)
 
 
 def main() -> int:
@@ -265,11 +214,11 @@ def main() -> int:
         results["start"] = start_and_memory(rounds)
     if "restart" in wanted:
         results["restart"] = restart_with_partitions(1000)
-    table = report(results)
-    sys.stdout.write(table)
+    tables = report(results)
+    sys.stdout.write(tables)
     if given.write:
-        write_docs(results, table, "make bench")
-    return 0 if all(met for *_, met in verdicts(results)) else 1
+        write_docs(results, tables)
+    return 0 if all(each.met for each in verdicts(results)) else 1
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -23,20 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import amqp_client, amqp_peers, amqp_references, chart
+from benchmarks import amqp_client, amqp_peers, amqp_references, page
 from benchmarks.amqp_client import Load, RawClient
 from benchmarks.amqp_peers import AmqpRunning
-from benchmarks.peers import Unavailable
+from benchmarks.page import Figures, Verdict, median, ratio, say
+from benchmarks.peers import Unavailable, resident_mb
 
 ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
 OURS, QUORUM, CLASSIC = "penstock", "RabbitMQ quorum", "RabbitMQ classic"
-Figures = dict[str, list[dict[str, float]]]
 BARS = {"100 B, by the quorum queue": 2.0, "1 KiB, by the quorum queue": 2.0}
-
-
-def say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 @contextlib.contextmanager
@@ -115,13 +108,6 @@ def pika_throughput(running: dict[str, Any], messages: int) -> Figures:
     return figures
 
 
-def resident_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("no VmRSS")
-
-
 def waiting(messages: int) -> Figures:
     """Memory with so many messages waiting, beside the same broker empty; and its start."""
     figures: Figures = {}
@@ -152,45 +138,25 @@ def waiting(messages: int) -> Figures:
     return figures
 
 
-def median(figures: Figures, name: str, key: str) -> float | None:
-    rows = figures.get(name)
-    return statistics.median(row[key] for row in rows) if rows else None
-
-
-def ratio(figures: Figures, theirs: str) -> float | None:
-    pairs = list(zip(figures.get(OURS, []), figures.get(theirs, []), strict=False))
-    return statistics.median(a["consumed"] / b["consumed"] for a, b in pairs) if pairs else None
-
-
-def verdicts(results: dict[str, Figures]) -> list[tuple[str, float, float, bool]]:
+def verdicts(results: dict[str, Figures]) -> list[Verdict]:
     rows = []
     for size, what in ((100, "100 B, by the quorum queue"), (1024, "1 KiB, by the quorum queue")):
-        figure = ratio(results.get(f"{size} B", {}), QUORUM)
+        figure = ratio(results.get(f"{size} B", {}), "consumed", OURS, QUORUM)
         if figure is not None:
-            rows.append((what, figure, BARS[what], figure >= BARS[what]))
+            rows.append(Verdict(what, figure, BARS[what], figure >= BARS[what]))
     return rows
 
 
 def report(results: dict[str, Figures]) -> str:
-    lines = ["| bar of the design | measured | bar | |", "|---|---|---|---|"]
-    for what, figure, bar, met in verdicts(results):
-        lines.append(f"| {what} | {figure:.2f} | {bar:g} | {'met' if met else '**missed**'} |")
-    for key, figures in results.items():
-        if not figures:
-            continue
-        columns = list(next(iter(figures.values()))[0])
-        lines += ["", f"| {key} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-        for name in figures:
-            cells = [_number(median(figures, name, column) or 0.0) for column in columns]
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    tables = [page.verdict_table(verdicts(results))]
+    for title, figures in results.items():
+        if figures:
+            columns = list(next(iter(figures.values()))[0])
+            tables.append(page.median_table(title, figures, columns))
+    return "\n".join(tables)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
-
-
-def write_docs(results: dict[str, Figures], table: str, command: str) -> None:
+def write_docs(results: dict[str, Figures], tables: str) -> None:
     """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
     plots = ""
     for key, column, title, lower in (
@@ -198,29 +164,11 @@ def write_docs(results: dict[str, Figures], table: str, command: str) -> None:
         ("1024 B", "consumed", "AMQP, persistent, confirmed, 1 KiB, messages/s end to end", False),
         ("latency, ms", "p99", "AMQP, end-to-end latency p99, ms", True),
     ):
-        figures = results.get(key)
-        if figures:
-            values = [(name, median(figures, name, column) or 0.0) for name in figures]
-            file = f"benchmarks/amqp-{key.split()[0].strip(',')}.svg"
-            bars = [(name, value, _number(value)) for name, value in values]
-            chart.bars(DOCS / file, title, bars, lower_is_better=lower)
-            plots += f"\n![{title}]({file})\n"
-    replace_between("amqp", f"`{command}` on {machine()}:\n\n{table}{plots}")
-
-
-def machine() -> str:
-    """Where and when this runs."""
-    python = platform.python_version()
-    today = time.strftime("%Y-%m-%d")
-    return f"{os.cpu_count()} cores, {platform.system()}, Python {python}, {today}"
-
-
-def replace_between(marker: str, text: str) -> None:
-    """Put the text between two markers of docs/benchmarks.md."""
-    page = DOCS / "benchmarks.md"
-    before, begin, rest = page.read_text().partition(f"<!-- {marker}: begin -->")
-    _, end, after = rest.partition(f"<!-- {marker}: end -->")
-    page.write_text(f"{before}{begin}\n{text}{end}{after}")
+        if figures := results.get(key):
+            values = {name: median(figures, name, column) or 0.0 for name in figures}
+            name = f"amqp-{key.split()[0].strip(',')}"
+            plots += page.plot(name, title, values, lower=lower)
+    page.write_section("amqp", "python -m benchmarks.amqp", tables + plots)
 
 
 def main() -> int:
@@ -248,11 +196,11 @@ def main() -> int:
         results["published only, 100 B"] = {n: [{"published": r}] for n, r in rates.items()}
     if "waiting" in wanted:
         results["waiting"] = waiting(100_000 if given.quick else 1_000_000)
-    table = report(results)
-    sys.stdout.write(table)
+    tables = report(results)
+    sys.stdout.write(tables)
     if given.write:
-        write_docs(results, table, "python -m benchmarks.amqp")
-    return 0 if all(met for *_, met in verdicts(results)) else 1
+        write_docs(results, tables)
+    return 0 if all(each.met for each in verdicts(results)) else 1
 
 
 if __name__ == "__main__":

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import chart, peers
+from benchmarks import page, peers
 from benchmarks.library_contenders import ELSEWHERE, MANY, MEANS, SLOW
+from benchmarks.page import Figures, Verdict, median, say
 
 ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
 BARS = {
     "penstock.open, send: messages a second": 50_000,
     "penstock.open, publish_many: messages a second": 500_000,
@@ -42,12 +39,6 @@ for _ in range({count}):
 print(json.dumps(times))
 """
 
-Rounds = dict[str, list[dict[str, float]]]
-
-
-def say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
 
 def run(*arguments: str) -> Any:
     done = subprocess.run(
@@ -58,7 +49,7 @@ def run(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def one_round(figures: Rounds, count: int, only: str) -> None:
+def one_round(figures: Figures, count: int, only: str) -> None:
     for name in MEANS:
         if only not in name:
             continue
@@ -86,79 +77,47 @@ def fixtures(count: int) -> list[Fixture]:
     return [Fixture(ready * 1000, cpu * 1000) for ready, cpu in times[1:]]
 
 
-def best(figures: Rounds, name: str, key: str) -> float | None:
-    """The median over the rounds."""
-    rows = figures.get(name)
-    return statistics.median(row[key] for row in rows) if rows else None
-
-
-def verdicts(figures: Rounds, fixture: list[Fixture]) -> list[tuple[str, float, float, bool]]:
-    rows: list[tuple[str, float, float, bool]] = []
+def verdicts(figures: Figures, fixture: list[Fixture]) -> list[Verdict]:
+    rows: list[Verdict] = []
     for what, bar in BARS.items():
         if what.startswith("fixture"):
             if fixture:
-                median = statistics.median(each.ready for each in fixture)
-                rows.append((what, median, bar, median <= bar))
+                ready = statistics.median(each.ready for each in fixture)
+                rows.append(Verdict(what, ready, bar, ready <= bar))
             continue
-        figure = best(figures, what.partition(":")[0], "publish")
+        figure = median(figures, what.partition(":")[0], "publish")
         if figure is not None:
-            rows.append((what, figure, bar, figure >= bar))
+            rows.append(Verdict(what, figure, bar, figure >= bar))
     return rows
 
 
-def report(figures: Rounds, fixture: list[Fixture]) -> str:
-    lines = ["| bar of the design | measured | bar | |", "|---|---|---|---|"]
-    for what, figure, bar, met in verdicts(figures, fixture):
-        verdict = "met" if met else "**missed**"
-        lines.append(f"| {what} | {figure:,.0f} | {bar:,} | {verdict} |")
-    lines += [
-        "",
-        "| messages a second, 100 B | published, and then | publish | cpu us | consume | cpu us |",
-        "|---|---|---|---|---|---|",
+def report(figures: Figures, fixture: list[Fixture]) -> str:
+    digits = {"publish": 0, "publish_us": 1, "consume": 0, "consume_us": 1}
+    heads = ("messages a second, 100 B", "published, and then", "publish", "cpu us", "consume")
+    rows = [
+        [name, MEANS[name]]
+        + [f"{median(figures, name, key) or 0.0:,.{few}f}" for key, few in digits.items()]
+        for name in figures
     ]
-    for name in figures:
-        cells = [
-            f"{best(figures, name, key) or 0.0:,.{digits}f}"
-            for key, digits in (
-                ("publish", 0),
-                ("publish_us", 1),
-                ("consume", 0),
-                ("consume_us", 1),
-            )
-        ]
-        lines.append(f"| {name} | {MEANS[name]} | {' | '.join(cells)} |")
+    parts = [page.verdict_table(verdicts(figures, fixture)), page.table((*heads, "cpu us"), rows)]
     if fixture:
         ready = [each.ready for each in fixture]
         cpu = statistics.median(each.cpu for each in fixture)
-        lines += [
-            "",
+        parts.append(
             f"A fixture was ready after {statistics.median(ready):.0f} ms (median of {len(ready)}, "
-            f"from {min(ready):.0f} to {max(ready):.0f} ms), {cpu:.0f} ms of which were work.",
-        ]
-    return "\n".join(lines) + "\n"
+            f"from {min(ready):.0f} to {max(ready):.0f} ms), {cpu:.0f} ms of which were work.\n"
+        )
+    return "\n".join(parts)
 
 
-def write_docs(figures: Rounds, table: str, command: str) -> None:
+def write_docs(figures: Figures, tables: str) -> None:
     """Figures between the markers of docs/benchmarks.md, and the plots beside it."""
     plots = ""
     for key, title in (("publish", "Publish, messages/s"), ("consume", "Consume, messages/s")):
-        rows = [(name, best(figures, name, key) or 0.0) for name in figures]
-        rows.sort(key=lambda row: -row[1])
-        plots += f"\n![{title}](benchmarks/library-{key}.svg)\n"
-        chart.bars(
-            DOCS / "benchmarks" / f"library-{key}.svg",
-            title,
-            [(name, value, f"{value:,.0f}") for name, value in rows],
-        )
-    page = DOCS / "benchmarks.md"
-    before, found, rest = page.read_text().partition("<!-- library: begin -->")
-    assert found, "docs/benchmarks.md has no place for the library"
-    _, _, after = rest.partition("<!-- library: end -->")
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    page.write_text(
-        f"{before}<!-- library: begin -->\n`{command}` on {machine}, {time.strftime('%Y-%m-%d')}:"
-        f"\n\n{table}{plots}<!-- library: end -->{after}"
-    )
+        values = {name: median(figures, name, key) or 0.0 for name in figures}
+        best_first = dict(sorted(values.items(), key=lambda row: -row[1]))
+        plots += page.plot(f"library-{key}", title, best_first)
+    page.write_section("library", "python -m benchmarks.library", tables + plots)
 
 
 def main() -> int:
@@ -170,16 +129,16 @@ def main() -> int:
     given = parser.parse_args()
     rounds = 1 if given.quick else given.rounds
     count = 20_000 if given.quick else 200_000
-    figures: Rounds = {}
+    figures: Figures = {}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: messages a second, 100 B")
         one_round(figures, count, given.only)
     fixture = [] if given.only else fixtures(5 if given.quick else 20)
-    table = report(figures, fixture)
-    sys.stdout.write(table)
+    tables = report(figures, fixture)
+    sys.stdout.write(tables)
     if given.write:
-        write_docs(figures, table, "python -m benchmarks.library")
-    return 0 if all(met for *_, met in verdicts(figures, fixture)) else 1
+        write_docs(figures, tables)
+    return 0 if all(each.met for each in verdicts(figures, fixture)) else 1
 
 
 if __name__ == "__main__":

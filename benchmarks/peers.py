@@ -58,6 +58,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def resident_mb(pid: int) -> float:
+    """The memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
 @functools.cache
 def plain_python() -> str:
     """An environment as `pip install penstock` makes it: what tests need slows a start."""

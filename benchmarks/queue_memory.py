@@ -21,9 +21,10 @@ from pathlib import Path
 
 from pamqp import commands, frame
 
-from benchmarks import amqp_peers
-from benchmarks.amqp import machine, replace_between, resident_mb, say
+from benchmarks import amqp_peers, page
 from benchmarks.amqp_client import Load, RawClient, consume, encoded_publish
+from benchmarks.page import say
+from benchmarks.peers import resident_mb
 
 MB_BAR, KB_BAR, START_BAR = 200.0, 2.0, 10.0
 WINDOW, BATCH, CHANNELS = 5_000, 500, 100
@@ -145,36 +146,31 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     given = parser.parse_args()
-    lines, met = [], True
+    parts, met = [], True
     if given.messages:
         rows = {}
         for kind in given.only.split(","):
             rows[kind] = waiting(kind, given.messages)
             say(f"{kind}: {rows[kind]}")
-        lines += _table(f"{given.messages:,} messages wait", rows)
+        parts.append(_table(f"{given.messages:,} messages wait", rows))
         met = all(max(row["more MB"], row["then more MB"]) < MB_BAR for row in rows.values())
-        lines += ["", f"Bar: less than {MB_BAR:g} MB more than an empty queue.", ""]
+        parts.append(f"Bar: less than {MB_BAR:g} MB more than an empty queue.\n")
     if given.queues:
         row = declared(given.queues)
         say(f"queues: {row}")
-        lines += _table(f"{given.queues:,} queues", {"declared": row})
+        parts.append(_table(f"{given.queues:,} queues", {"declared": row}))
         met = met and row["KB each"] < KB_BAR and row["start s"] < START_BAR
-        lines += ["", f"Bars: {KB_BAR:g} KB each, ready again within {START_BAR:g} s.", ""]
-    text = "\n".join(lines)
+        parts.append(f"Bars: {KB_BAR:g} KB each, ready again within {START_BAR:g} s.\n")
+    text = "\n".join(parts)
     sys.stdout.write(text)
     if given.write:
-        command = f"`python -m benchmarks.queue_memory` on {machine()}:\n\n"
-        replace_between("queues", command + text)
+        page.write_section("queues", "python -m benchmarks.queue_memory", text)
     return 0 if met else 1
 
 
-def _table(title: str, rows: dict[str, dict[str, float]]) -> list[str]:
+def _table(title: str, rows: dict[str, dict[str, float]]) -> str:
     columns = list(next(iter(rows.values())))
-    lines = [f"| {title} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-    for name, row in rows.items():
-        cells = [f"{row[key]:,.0f}" if row[key] >= 1000 else f"{row[key]:.2f}" for key in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+    return page.median_table(title, {name: [row] for name, row in rows.items()}, columns)
 
 
 if __name__ == "__main__":
