@@ -19,7 +19,7 @@ from penstock.model.cluster import Cluster
 from penstock.model.config_change import ConfigChange, apply_changes, check_changes
 from penstock.model.described_setting import ConfigSource, DescribedSetting, Synonym
 from penstock.model.group_config import GroupSettings
-from penstock.model.setting import SettingType
+from penstock.model.setting import Setting, SettingType
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_topic_name
 from penstock.model.topic_defaults import InternalTopic, TopicDefaults
 from penstock.options.option import Address, to_text
@@ -106,17 +106,25 @@ class Configs:
 
     def describe_topic_config(self, overrides: Mapping[str, str]) -> list[DescribedSetting]:
         """Every setting of a topic with these overrides, whether it exists or not."""
-        described = []
-        for setting in topic_config.SETTINGS.values():
-            synonyms = []
-            if setting.name in overrides:
-                own = overrides[setting.name]
-                synonyms.append(Synonym(setting.name, own, ConfigSource.TOPIC))
-            option = _OPTION_OF_TOPIC_SETTING.get(setting.name)
-            if option is not None:
-                synonyms += self._broker_synonyms(option)
-            described.append(DescribedSetting.of(setting, synonyms))
-        return described
+        option_of = _OPTION_OF_TOPIC_SETTING.get
+        return [
+            self._described(setting, overrides, ConfigSource.TOPIC, option_of(setting.name))
+            for setting in topic_config.SETTINGS.values()
+        ]
+
+    def _described(
+        self,
+        setting: Setting,
+        overrides: Mapping[str, str],
+        source: ConfigSource,
+        option: str | None,
+    ) -> DescribedSetting:
+        """A setting with what was set for the resource itself, before the broker's `option`."""
+        own = overrides.get(setting.name)
+        synonyms = [] if own is None else [Synonym(setting.name, own, source)]
+        if option is not None:
+            synonyms += self._broker_synonyms(option)
+        return DescribedSetting.of(setting, synonyms)
 
     async def alter_topic(
         self,
@@ -275,15 +283,11 @@ class Configs:
         if not group_id:
             raise InvalidRequest("Group name must not be empty")
         overrides = self._stored.get(("group", group_id), {})
-        described = []
-        for setting in group_config.SETTINGS.values():
-            synonyms = []
-            if setting.name in overrides:
-                own = overrides[setting.name]
-                synonyms.append(Synonym(setting.name, own, ConfigSource.GROUP))
-            synonyms += self._broker_synonyms(group_config.broker_option(setting.name))
-            described.append(DescribedSetting.of(setting, synonyms))
-        return described
+        option_of = group_config.broker_option
+        return [
+            self._described(setting, overrides, ConfigSource.GROUP, option_of(setting.name))
+            for setting in group_config.SETTINGS.values()
+        ]
 
     async def alter_group(
         self,
