@@ -16,6 +16,7 @@ class Authority:
         self._key = directory / f"{name}.key"
         _openssl(
             "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # Python 3.13 looks for it
             "-keyout", str(self._key), "-out", str(self.certificate),
         )  # fmt: skip
 
@@ -29,7 +30,10 @@ class Authority:
             "-keyout", str(key), "-out", str(request),
         )  # fmt: skip
         names = self.directory / f"{name}.ext"
-        names.write_text("subjectAltName=IP:127.0.0.1\n")
+        names.write_text(
+            "subjectAltName=IP:127.0.0.1\n"
+            "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+        )
         _openssl(
             "x509", "-req", "-in", str(request), "-days", "2", "-extfile", str(names),
             "-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial",
