@@ -14,6 +14,7 @@ clean, so that nothing needs to be looked at.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 
 from penstock.model.ids import TopicPartition
@@ -59,10 +60,11 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 class Checkpoints:
     """The offset checkpoints of a data directory, in memory and in their files."""
 
-    __slots__ = ("_disk", "_written", "cleaned", "recovery_points", "starts", "watermarks")
+    __slots__ = ("_disk", "_turn", "_written", "cleaned", "recovery_points", "starts", "watermarks")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._turn = threading.Lock()  # a stop may find the thread of the last writing at work
         self.recovery_points: dict[TopicPartition, int] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.watermarks: dict[TopicPartition, int] = {}
@@ -90,9 +92,10 @@ class Checkpoints:
 
     def write(self, files: list[tuple[str, bytes]]) -> None:
         """Put encoded checkpoints in place, durably; for a thread."""
-        for path, data in files:
-            self._disk.replace(path, data)
-            self._written[path] = data
+        with self._turn:
+            for path, data in files:
+                self._disk.replace(path, data)
+                self._written[path] = data
 
     def forget(self, key: TopicPartition) -> None:
         """The partition is deleted."""

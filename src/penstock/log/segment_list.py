@@ -76,6 +76,8 @@ class SegmentList:
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """A reader that got as far as `offset` will go on at this position: no look-up then."""
+        if segment.retired:  # while its bytes were waited for: there is another in its place
+            return
         cursors = self.cursors
         if len(cursors) >= _MOST_CURSORS:
             del cursors[next(iter(cursors))]

@@ -286,10 +286,11 @@ class LogStore:
             if not log.is_checkpointed:
                 changed.append((key, log))
         for at in range(0, len(changed), _LOGS_AT_ONCE):
-            some = changed[at : at + _LOGS_AT_ONCE]
+            # Others delete topics while this waits, and may create one of the same name.
+            some = [entry for entry in changed[at : at + _LOGS_AT_ONCE] if not entry[1].retired]
             jobs = await asyncio.gather(*[self._save_state(log) for _, log in some])
             for (key, log), job in zip(some, jobs, strict=True):
-                if job is not None:
+                if job is not None and not log.retired:
                     self.checkpoints.recovery_points[key] = job.offset
                     moved.append((log, job.offset))
         files = self.checkpoints.encode()

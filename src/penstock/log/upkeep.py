@@ -9,6 +9,7 @@ else that happens to a log, but not themselves.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -40,6 +41,13 @@ class Glance(NamedTuple):
     oldest_written_ms: int
 
 
+class Uncleanable(NamedTuple):
+    """Why a log is not compacted; another topic of the same name is."""
+
+    topic_id: uuid.UUID
+    reason: str
+
+
 class Upkeep:
     """Keeps the logs of a store in shape."""
 
@@ -56,7 +64,7 @@ class Upkeep:
         self._due: list[tuple[int, str]] = []
         # For people to see: logs that are damaged and not compacted any more, and what else failed
         # in the last run and will be tried again.
-        self.uncleanable: dict[TopicPartition, str] = {}
+        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.failures: dict[TopicPartition, str] = {}
         self.compacted_bytes = 0
         self.dropped_segments = 0
@@ -107,12 +115,12 @@ class Upkeep:
         candidates: list[tuple[float, TopicPartition, Dirt]] = []
         for key in self._store.partitions():
             settings = self._settings_of(key.topic)
-            if settings is None or not settings.compacts or key in self.uncleanable:
+            if settings is None or not settings.compacts:
                 continue
             if not await self._may_need(key, settings, _may_be_dirty):
                 continue
             kept = await self._keep(key)
-            if kept is None:
+            if kept is None or self._is_uncleanable(key, kept.log):
                 continue
             dirt = await self._measure(key, kept)
             if dirt.dirty_bytes and (
@@ -124,6 +132,10 @@ class Upkeep:
             if await self._compact(key, dirt):
                 return key
         return None
+
+    def _is_uncleanable(self, key: TopicPartition, log: PartitionLog) -> bool:
+        known = self.uncleanable.get(key)
+        return known is not None and known.topic_id == log.topic_id
 
     async def _measure(self, key: TopicPartition, kept: Kept) -> Dirt:
         cleaned = self._store.checkpoints.cleaned.get(key, 0)
@@ -143,11 +155,14 @@ class Upkeep:
                 self._store.executor,
             )
         except CorruptRecord as damage:
-            self.uncleanable[key] = str(damage)
+            if not kept.log.retired:
+                self.uncleanable[key] = Uncleanable(kept.log.topic_id, str(damage))
             return False
         except OSError as failure:
             # A full disk, or the topic was deleted meanwhile: the log is as it was.
             self.failures[key] = str(failure)
+            return False
+        if kept.log.retired:
             return False
         self.compacted_bytes += dirt.clean_bytes + dirt.dirty_bytes
         self._store.checkpoints.cleaned[key] = end_offset

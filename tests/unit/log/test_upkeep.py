@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_compacted_does_not_stop_the_others() -> None:
         file.write([b"!"], 70)
         owner = Owner(store, COMPACT)
         assert await owner.upkeep.compact() == TopicPartition(TOPIC, 0)
-        assert "at position 0" in owner.upkeep.uncleanable[TopicPartition(TOPIC, 1)]
+        assert "at position 0" in owner.upkeep.uncleanable[TopicPartition(TOPIC, 1)].reason
         await store.close()
 
     run(check())
