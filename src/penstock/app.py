@@ -18,12 +18,13 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from penstock.catalogue.sqlite import FILE_NAME, SqliteCatalogue
 from penstock.catalogue.sqlite_messaging import SqliteMessagingCatalogue
 from penstock.config import BrokerConfig
-from penstock.errors import StorageError
+from penstock.errors import ConfigurationError, StorageError
 from penstock.http.server import HttpServer
 from penstock.http.view import BrokerView
 from penstock.kafka.context import BrokerServices
@@ -32,7 +33,7 @@ from penstock.kafka.fetch_sessions import FetchSessions
 from penstock.kafka.server import KafkaServer
 from penstock.kafka.share_sessions import ShareSessions
 from penstock.log.flusher import Flusher
-from penstock.log.store import LogStore
+from penstock.log.store import LogStore, check_uninhabited
 from penstock.model.cluster import Cluster, Node
 from penstock.model.histogram import Histogram
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_id_text
@@ -104,9 +105,7 @@ class Broker:
 
     async def open(self) -> None:
         """Recover, load, and open every door."""
-        if not self.config.memory:
-            self.config.data.mkdir(parents=True, exist_ok=True)
-        path = ":memory:" if self.config.memory else str(self.config.data / FILE_NAME)
+        path = ":memory:" if self.config.memory else str(self._place_of_catalogue())
         self.catalogue = SqliteCatalogue.open(path, on_fatal=self._fatal)
         contents = await self.catalogue.load()
         known = {row.topic.name: row.topic.id for row in contents.topics}
@@ -123,6 +122,19 @@ class Broker:
         await self._open_doors()
         self._start_upkeep()
         self.is_ready = True
+
+    def _place_of_catalogue(self) -> Path:
+        data = self.config.data
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as problem:
+            raise ConfigurationError(
+                f"data cannot be {str(data)!r}: there is a file where a directory is needed."
+            ) from problem
+        place = data / FILE_NAME
+        if not place.exists() or not place.stat().st_size:
+            check_uninhabited(self.disk)
+        return place
 
     async def _build(self, contents: Any, cluster: Cluster) -> None:
         config, clock = self.config, self.clock

@@ -74,6 +74,33 @@ def test_wrong_options_are_refused_in_words(tmp_path: Path) -> None:
     penstock.open(tmp_path).close()  # the one that was refused left no lock behind
 
 
+def test_a_directory_whose_catalogue_is_lost_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """Also Apache Kafka's own: without the catalogue every topic in it would look deleted."""
+    with penstock.open(tmp_path, num_partitions=1) as mq:
+        mq.publish("orders", "kept")
+    catalogue = (tmp_path / "catalogue.sqlite").read_bytes()
+    (tmp_path / "catalogue.sqlite").unlink()
+    for _ in range(2):  # nor did the first try leave an empty catalogue behind
+        with pytest.raises(penstock.DataDirectoryDamaged, match=r"put catalogue\.sqlite back"):
+            penstock.open(tmp_path)
+    (tmp_path / "catalogue.sqlite").touch()
+    with pytest.raises(penstock.DataDirectoryDamaged, match=r"put catalogue\.sqlite back"):
+        penstock.open(tmp_path)
+    (tmp_path / "catalogue.sqlite").write_bytes(catalogue)
+    with penstock.open(tmp_path) as mq:
+        assert [message.text for message in mq.read("orders")] == ["kept"]
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("precious")
+    for place in (tmp_path / "data", tmp_path / "data" / "below"):
+        with pytest.raises(penstock.ConfigurationError, match="there is a file where"):
+            penstock.open(place)
+    assert (tmp_path / "data").read_text() == "precious"
+    with pytest.raises(penstock.ConfigurationError, match="it must be a path"):
+        penstock.open("")
+
+
 def test_forgetting_to_close_loses_nothing_and_is_mentioned(tmp_path: Path) -> None:
     mq = penstock.open(tmp_path, num_partitions=1)
     mq.publish("log", "kept")

@@ -94,8 +94,8 @@ class SqliteCatalogue:
             return await self.do(_load)
         except (sqlite3.Error, StorageError, ValueError, TypeError, AttributeError) as problem:
             raise DataDirectoryDamaged(
-                f"{self._path} cannot be read: {problem}. Restore it from a backup, or move it "
-                "away to start with no topics (their data will then be seen as left over)."
+                f"{self._path} cannot be read: {problem}. Restore it from a backup, or move "
+                "the whole directory away to start with no topics."
             ) from problem
 
     async def put_topics(self, rows: Sequence[TopicRow]) -> None:
@@ -259,7 +259,7 @@ def _prepare(connection: sqlite3.Connection, name: str) -> None:
 def _describe(name: str, problem: sqlite3.Error) -> str:
     return (
         f"{name} cannot be opened as the catalogue: {problem}. Restore it from a backup, or move "
-        "it away to start with no topics (their data will then be seen as left over)."
+        "the whole directory away to start with no topics."
     )
 
 

@@ -15,10 +15,12 @@ have such a name, and they go when the topic goes.
 
 Suffixes on top of these: `.cleaned` a compaction's unfinished work, `.swap` its finished work on
 the way to its place, `.deleted` on the way out, `.damaged` set aside by recovery for people to look
-at. A directory that ends in `-delete` is on its way out too.
+at. A directory that ends in `.<32 hex digits>-delete` is on its way out too.
 """
 
 from __future__ import annotations
+
+import re
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -33,6 +35,7 @@ DELETED = ".deleted"
 DAMAGED = ".damaged"
 
 DELETE_DIRECTORY = "-delete"
+_ON_ITS_WAY_OUT = re.compile(r".+\.[0-9a-f]{32}-delete")
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
@@ -56,6 +59,11 @@ def split_directory(name: str) -> tuple[str, int] | None:
     if not dash or not topic or not partition.isdigit() or str(int(partition)) != partition:
         return None
     return topic, int(partition)
+
+
+def is_on_its_way_out(name: str) -> bool:
+    """Whether it is what a partition's directory is renamed to before it is removed."""
+    return _ON_ITS_WAY_OUT.fullmatch(name) is not None
 
 
 def journal_name(topic_id: str, purpose: str) -> str:

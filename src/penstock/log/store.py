@@ -49,6 +49,20 @@ _BOOT_ID = "penstock.boot.id"
 _LEADER_EPOCH = "penstock.leader.epoch"
 
 
+def check_uninhabited(disk: Disk) -> None:
+    """Refuse a directory that has partitions, for a broker whose catalogue is not there.
+
+    It would take them for those of deleted topics. They are Apache Kafka's, or the catalogue was
+    lost; either way they are somebody's.
+    """
+    for name in disk.list():
+        if layout.split_directory(name) and disk.exists(f"{name}/{layout.PARTITION_METADATA}"):
+            raise DataDirectoryDamaged(
+                f"{disk.describe('')} has partitions ({name}, and perhaps more) but no catalogue "
+                "that says what they are: put catalogue.sqlite back, or choose another directory"
+            )
+
+
 class LogStore:
     """All logs of a data directory."""
 
@@ -86,8 +100,9 @@ class LogStore:
     async def open(self, known: Mapping[str, uuid.UUID]) -> None:
         """Take the directory, and bring it in order if the last stop was not clean.
 
-        `known` are the topics of the catalogue; directories of others are removed. Raises
-        `DataDirectoryInUse` when another broker has it. Look at `damages` afterwards.
+        `known` are the topics of the catalogue; partitions of others are removed, and nothing else
+        is touched. Raises `DataDirectoryInUse` when another broker has it. Look at `damages`
+        afterwards.
         """
         self.disk.make_directory("")
         if not self.disk.lock(checkpoint.LOCK):
@@ -116,8 +131,12 @@ class LogStore:
             split = layout.split_directory(name)
             if split is not None and (split[0] in known or layout.journal_owner(split[0]) in ids):
                 self._directories.setdefault(split[0], set()).add(split[1])
-            elif split is not None or name.endswith(layout.DELETE_DIRECTORY):
+            elif layout.is_on_its_way_out(name) or (split is not None and self._is_ours(name)):
                 self._threads.submit(self.disk.remove_tree, name)
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether it is a partition's; a directory may have such a name for its own reasons."""
+        return PartitionDirectory(self.disk, name).topic_id() is not None
 
     async def _recover_all(self, known: Mapping[str, uuid.UUID]) -> None:
         """Recover every partition, a few at a time, in threads."""

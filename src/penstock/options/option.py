@@ -101,15 +101,15 @@ class Option:
         if self.kind in ("int", "long", "double"):
             low, high = self.minimum, self.maximum
             if (low is not None and value < low) or (high is not None and value > high):
-                raise ConfigurationError(
-                    f"{self.name} cannot be {value}: it must be {self.valid_text}."
-                )
+                is_too_large = high in (INT_MAX, LONG_MAX) and value > high
+                bounds = f"at most {high}" if is_too_large else self.valid_text
+                raise ConfigurationError(f"{self.name} cannot be {value}: it must be {bounds}.")
         elif self.choices:
-            for item in value if isinstance(value, tuple) else (value,):
+            several = isinstance(value, tuple)
+            valid = self.valid_text if several else " or ".join(self.choices)
+            for item in value if several else (value,):
                 if item not in self.choices:
-                    raise ConfigurationError(
-                        f"{self.name} cannot be {item!r}: it must be {self.valid_text}."
-                    )
+                    raise ConfigurationError(f"{self.name} cannot be {item!r}: it must be {valid}.")
 
 
 def to_text(value: Any) -> str:
@@ -173,6 +173,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
+def _path(value: Any) -> Path:
+    if not str(value):  # it would be the directory that the process happens to be in
+        raise ValueError("it must be a path; . is the directory you are in")
+    return Path(value)
+
+
 def parse_address(value: Any) -> Address | None:
     """`HOST:PORT`, `[IPv6]:PORT`, or `off`."""
     if value is None or isinstance(value, Address):
@@ -234,7 +240,7 @@ def address(default: Address | None, doc: str, **more: Any) -> Address | None:
 
 
 def path(default: str, doc: str, **more: Any) -> Path:
-    return cast(Path, _declare("string", Path(default), doc, Path, **more))
+    return cast(Path, _declare("string", Path(default), doc, _path, **more))
 
 
 def options_of(tables: Sequence[type]) -> dict[str, Option]:

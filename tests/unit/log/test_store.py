@@ -222,12 +222,27 @@ def test_directories_of_unknown_topics_are_swept_away(tmp_path: Path, clean: boo
         store = await open_store(OsDisk(tmp_path))
         fill(open_log(store), 5)
         await store.close(clean=clean)
-        (tmp_path / "left-0.0123-delete").mkdir()
+        (tmp_path / f"left-0.{uuid.uuid4().hex}-delete").mkdir()
         (tmp_path / "catalogue").mkdir()
         store = LogStore(OsDisk(tmp_path), ManualClock())
         await store.open({})
         await store.close()
         assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["catalogue"]
+
+    run(check())
+
+
+@pytest.mark.parametrize("name", ["holidays-2024", "orders-0", "things-to-delete", "a.b-delete"])
+def test_a_directory_that_is_no_partition_is_never_touched_whatever_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    async def check() -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "picture").write_text("precious")
+        store = LogStore(OsDisk(tmp_path), ManualClock())
+        await store.open({})
+        await store.close()
+        assert (tmp_path / name / "picture").read_text() == "precious"
 
     run(check())
 
