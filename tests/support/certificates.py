@@ -31,8 +31,7 @@ class Authority:
         )  # fmt: skip
         names = self.directory / f"{name}.ext"
         names.write_text(
-            "subjectAltName=IP:127.0.0.1\n"
-            "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+            "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
         )
         _openssl(
             "x509", "-req", "-in", str(request), "-days", "2", "-extfile", str(names),

@@ -143,9 +143,26 @@ class PartitionRecovery:
         if epochs.changed:
             self._directory.save_epochs(epochs.to_text())
         self._directory.remove_snapshots(above=min(self._recovery_point, end_offset))
-        if self._changed:
-            self._disk.sync_directory(name)
+        if self._changed or not bases or bases[-1] >= self._recovery_point:
+            self._sync_names()
         return Recovered(name, end_offset, self._scanned_bytes, self._cut_bytes, self._damages)
+
+    def _sync_names(self) -> None:
+        """A killed broker may have begun a segment, or the partition, and not synced the names.
+
+        They are there, so nobody would: what is written to those files later would not be safe.
+        """
+        metadata = self._directory.path(layout.PARTITION_METADATA)
+        if self._disk.exists(metadata):
+            self._sync(metadata)
+        self._disk.sync_directory(self._directory.name)
+
+    def _sync(self, path: str) -> None:
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _note(self, base: int, position: int, what: str) -> None:
         path = self._directory.path(layout.file_name(base, layout.LOG))
@@ -260,11 +277,7 @@ class PartitionRecovery:
             return
         self._changed = True
         self._disk.write_file(path, data)
-        file = self._disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
+        self._sync(path)
 
 
 def _has_sound_batch(file: File, position: int, end: int, next_offset: int) -> bool:

@@ -330,3 +330,22 @@ def test_leader_epochs_are_rebuilt_from_the_batches() -> None:
         await store.close()
 
     run(check())
+
+
+def test_a_segment_that_a_killed_broker_began_keeps_what_is_written_to_it_later() -> None:
+    async def check() -> None:
+        disk = MemoryDisk(volatile=True)
+        store = await open_store(disk)
+        open_log(store).roll(NOW_MS)
+        await store.close(clean=False)
+        store = await open_store(disk)
+        log = open_log(store)
+        append(log, make_batch([b"x"]))
+        await Flusher(on_fatal=print).synced(log)
+        await store.close(clean=False)
+        disk.lose_power()
+        store = await open_store(disk)
+        assert open_log(store).end_offset == 1
+        await store.close()
+
+    run(check())
