@@ -17,7 +17,7 @@ QUICK  := $(patsubst %,tests/spark/test_%.py,columnar documents lake options pip
 TESTS  := $(filter-out tests/spark tests/support tests/conftest.py tests/__pycache__,$(wildcard tests/*)) $(QUICK)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test unit spark spark-crash spark-bench lint format bench docs lock build clean
+.PHONY: help setup run serve test unit sweep spark spark-crash spark-bench lint format bench docs lock build clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: lint $(SPARK) ## Everything that must pass: lint, types, all tests but the
 
 unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
+
+sweep: $(READY) ## Random tests: thirty times as many examples, new ones in every run (half an hour)
+	PENSTOCK_TEST_EFFORT=30 $(PYTEST) -q -n auto tests/property tests/simulation
 
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark

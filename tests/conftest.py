@@ -20,6 +20,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import support.effort  # noqa: F401 - chooses how hard random tests try
 from support.broker import BrokerProcess, ForeignBroker
 from support.naming import unique
 

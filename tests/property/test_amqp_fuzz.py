@@ -15,6 +15,7 @@ from pamqp import commands
 
 from support.amqp_check import check_stream
 from support.amqp_script import HEADER, marshal, publish, raw_frame, settle
+from support.effort import examples
 
 VALID = [
     marshal(1, commands.Channel.Open()),
@@ -50,7 +51,7 @@ STREAMS = st.lists(st.sampled_from(VALID) | FRAMES | st.binary(max_size=20), max
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(
     STREAMS,
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
@@ -66,7 +67,7 @@ def test_any_stream_of_frames_is_read_or_refused(
     check_stream(bytes(data), logged_in=logged_in)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     check_stream(data, logged_in=True)

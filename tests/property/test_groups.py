@@ -53,6 +53,7 @@ from penstock.model.offsets_topic import (
     decode,
     encode,
 )
+from support.effort import examples
 from support.groups import NOW_MS, consumer_beat, join, subscription, sync
 
 Bytes = tuple[bytes, bytes | None]
@@ -526,7 +527,7 @@ class Offsets(RuleBasedStateMachine):
         assert dict(replayed) == dict(self.offsets)
 
 
-_SETTINGS = settings(deadline=None, max_examples=60, stateful_step_count=40)
+_SETTINGS = settings(max_examples=examples(60), stateful_step_count=40)
 TestClassicGroups = ClassicGroups.TestCase
 TestClassicGroups.settings = _SETTINGS
 TestConsumerGroups = ConsumerGroups.TestCase

@@ -22,6 +22,7 @@ from penstock.model.batch import read_header
 from penstock.model.producer import ProducerSnapshotEntry
 from penstock.model.records import build_batch, build_marker, read_records
 from support.dying_disk import Died, DyingDisk
+from support.effort import examples
 from support.logs import NOW_MS, append, open_log, open_store
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -171,7 +172,7 @@ async def compact(store: LogStore, writer: Writer, now_ms: int, most_keys: int =
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(steps=steps, most_keys=st.sampled_from([2, 1000]))
 def test_readers_end_up_with_the_same_values_whatever_is_compacted(
     steps: list[Step], most_keys: int
@@ -194,7 +195,7 @@ def test_readers_end_up_with_the_same_values_whatever_is_compacted(
     asyncio.run(check())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=steps)
 def test_compaction_leaves_one_record_for_each_key(steps: list[Step]) -> None:
     async def check() -> None:
@@ -217,7 +218,7 @@ def test_compaction_leaves_one_record_for_each_key(steps: list[Step]) -> None:
     asyncio.run(check())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=steps, part=st.floats(0, 1), power_loss=st.none() | st.integers(0, 1 << 16))
 @example(steps=[Step(0, [(1, True)] * 4, None)] * 30, part=0.5, power_loss=None)
 def test_a_compaction_that_dies_half_way_has_either_happened_or_not(

@@ -20,6 +20,7 @@ from penstock.log.flusher import Flusher
 from penstock.model.batch import read_header
 from penstock.model.records import read_records
 from penstock.runtime.memory_disk import MemoryDisk
+from support.effort import examples
 from support.logs import NOW_MS, append, make_batch, open_log, open_store, read_all
 
 T = TypeVar("T")
@@ -217,6 +218,4 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 TestLogAgainstList = LogAgainstList.TestCase
-TestLogAgainstList.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
-)
+TestLogAgainstList.settings = settings(max_examples=examples(60), stateful_step_count=40)

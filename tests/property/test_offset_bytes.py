@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.machines.delivery_counts import DeliveryCounts
 from penstock.machines.offset_bytes import OffsetBytes
+from support.effort import examples
 
 SIZE = 4500  # a little more than four chunks
 # Mostly around the edges of chunks, where mistakes live.
@@ -88,7 +89,7 @@ class BytesAgainstNaive(RuleBasedStateMachine):
 
 
 TestOffsetBytes = BytesAgainstNaive.TestCase
-TestOffsetBytes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOffsetBytes.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_counts_go_beyond_a_byte_across_chunks() -> None:

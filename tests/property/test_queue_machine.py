@@ -17,6 +17,7 @@ from penstock.machines.queue import Queue
 from penstock.machines.queue_outcome import DeadLetters, Marks, Outcome
 from penstock.model.queue_journal import Acked, Checkpoint, JournalRecord, decode, encode
 from penstock.model.queue_settings import Overflow, QueueSettings
+from support.effort import examples
 
 HOLDERS = st.sampled_from(["a", "b"])
 
@@ -225,5 +226,5 @@ class QueueAgainstNaive(RuleBasedStateMachine):
 
 TestQueueAgainstNaive = QueueAgainstNaive.TestCase
 TestQueueAgainstNaive.settings = hypothesis_settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=examples(100), stateful_step_count=40
 )

@@ -46,6 +46,7 @@ from penstock.machines.transactions import LAST_EPOCH, Transaction
 from penstock.model.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 from penstock.model.ids import TopicPartition
 from penstock.model.transaction_topic import TransactionForgotten, decode_value, encode_value
+from support.effort import examples
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
 SOME_PLACES = st.lists(st.sampled_from(PLACES), min_size=1, max_size=4)
@@ -443,7 +444,5 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.every_transaction_has_one_outcome()
 
 
-TransactionsMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None
-)
+TransactionsMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=50)
 TestTransactions = TransactionsMachine.TestCase

@@ -6,15 +6,15 @@ The real services over a disk in memory that forgets what was not synced. A fail
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Sequence
 
 import pytest
 
+from support.effort import examples
 from support.queue_world import World, take
 
-SEEDS = int(os.environ.get("PENSTOCK_TEST_SEEDS", "12"))
+SEEDS = examples(12)
 STEPS = 60
 
 

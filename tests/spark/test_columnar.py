@@ -19,6 +19,7 @@ from penstock.spark import columnar, decoding  # noqa: E402
 from penstock.spark.cluster import TopicPartition  # noqa: E402
 from penstock.spark.errors import CorruptBatch  # noqa: E402
 from penstock.spark.fetching import Fetched, Range  # noqa: E402
+from support.effort import examples  # noqa: E402
 
 SCHEMA = pa.schema(
     [
@@ -52,7 +53,7 @@ def _decoded(batch: bytes, start: int, end: int) -> list[dict[str, Any]]:
     return found
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(rows=records, repeat=st.integers(1, 40), codec=st.sampled_from([0, 1, 2, 3, 4]))
 def test_columns_are_those_of_the_record_reader(
     rows: list[tuple[Any, Any, int]], repeat: int, codec: int
@@ -100,7 +101,7 @@ def test_timestamps_may_be_years_apart() -> None:
     assert stamps == [0, 40 * 365 * 86_400_000, -BASE]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(at=st.integers(61, 3000), byte=st.integers(0, 255), count=st.integers(1, 400))
 def test_damage_is_an_error_or_other_values_but_never_a_crash(
     at: int, byte: int, count: int

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.amqp.unsettled import Taken, Unsettled
+from support.effort import examples
 
 
 class FakeSource:
@@ -92,7 +93,7 @@ class Tags(RuleBasedStateMachine):
         assert self.tags.next_tag == self.next_tag
 
 
-Tags.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Tags.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30)
 TestTags = Tags.TestCase
 
 

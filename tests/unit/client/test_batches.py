@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.decode import FetchedChunk
@@ -37,7 +37,6 @@ def log_of(*batches: bytearray) -> tuple[bytes, int]:
     return b"".join(batches), offset
 
 
-@settings(deadline=None)
 @given(rows, st.integers(200, 5_000))
 def test_every_row_comes_back_in_order(rows: list[Row], max_bytes: int) -> None:
     batches = list(encode_batches(rows, NOW, max_bytes=max_bytes))

@@ -11,6 +11,7 @@ from penstock.client.filter import Filter
 from penstock.client.message import Message
 from penstock.client.progress import Progress
 from penstock.model.ids import TopicPartition
+from support.effort import examples
 
 PLACE = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -152,7 +153,7 @@ def test_beginning_elsewhere_forgets_what_was_fetched() -> None:
     assert [m.offset for m in iter(lambda: progress.next(NOW), None)] == [2, 3]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_nothing_is_lost_whenever_it_stops(data: st.DataObject) -> None:
     """Whenever a reader stops and another goes on from the committed offset, every message that was

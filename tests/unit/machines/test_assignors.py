@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.machines.assignors import ASSIGNORS, AssignedMember, range_, uniform
 from penstock.model.group_record import Assignment
+from support.effort import examples
 
 A, B, C = (uuid.UUID(int=n) for n in (1, 2, 3))
 
@@ -97,7 +98,7 @@ def _questions(draw: st.DrawFn) -> tuple[dict[str, AssignedMember], dict[uuid.UU
     return members, counts
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(_questions(), st.sampled_from(sorted(ASSIGNORS)))
 def test_every_partition_that_is_read_has_exactly_one_owner_who_reads_it(
     question: tuple[dict[str, AssignedMember], dict[uuid.UUID, int]], name: str
@@ -115,7 +116,6 @@ def test_every_partition_that_is_read_has_exactly_one_owner_who_reads_it(
     assert set(given_out) == expected
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7), st.integers(0, 20), st.integers(0, 20))
 def test_uniform_is_even_and_stable_for_equal_subscriptions(
     size: int, partitions_a: int, partitions_b: int

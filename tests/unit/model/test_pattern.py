@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidRegularExpression
@@ -81,7 +81,6 @@ _TEXTS = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(_TEXTS, st.text("abc1-.", max_size=8))
 def test_a_pattern_agrees_with_pythons_on_what_both_can_say(text: str, name: str) -> None:
     expected = re.compile(text, re.ASCII).fullmatch(name) is not None
