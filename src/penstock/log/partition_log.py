@@ -259,7 +259,7 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that reaches `offset`: this log has parted from its leader's.
 
-        `end_offset` becomes `offset`, or the base offset of the batch that held it. Sync and
+        `end_offset` becomes `offset`, or what the last batch before it ends with. Sync and
         checkpoint before appending again: the recovery point on disk may lie above the new end.
         """
         if offset >= self.end_offset:

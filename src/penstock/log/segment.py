@@ -141,8 +141,8 @@ class Segment:
         self.bytes_since_entry = since
         self.size = position
 
-    def cut(self, position: int, offset: int) -> None:
-        """Remove everything from `position`, where the batch of `offset` begins."""
+    def cut(self, position: int, offset: int) -> int:
+        """Remove everything from `position`, where the batch of `offset` begins; the end then."""
         self.ensure_indexes()
         assert self.offset_index is not None
         assert self.time_index is not None
@@ -156,7 +156,7 @@ class Segment:
             self.aborted_changed = True
         if not position:
             self.first_timestamp = None
-        self.find_end()
+        return self.find_end()[0]
 
     def find_end(self) -> tuple[int, int]:
         """(offset, position) behind the last batch, and the largest timestamp on the way.

@@ -106,14 +106,17 @@ class SegmentList:
             self._replace(gone, [])
 
     def cut(self, offset: int) -> int:
-        """Remove every batch that reaches `offset`; the offset behind what is left."""
-        self.drop([segment for segment in self._items[1:] if segment.base_offset >= offset])
+        """Remove every batch that reaches `offset`; the offset behind what is left.
+
+        A segment that begins there stays, empty: its name remembers the offset.
+        """
+        self.drop([segment for segment in self._items[1:] if segment.base_offset > offset])
         active = self.active
-        position, base_offset = active.batch_reaching(offset) or (active.size, offset)
-        active.cut(position, offset)
+        position, _ = active.batch_reaching(offset) or (active.size, offset)
+        end_offset = active.cut(position, offset)
         self._unsynced.add(active)
         self.cursors.clear()
-        return max(min(base_offset, offset), active.base_offset)
+        return end_offset
 
     def swap(self, cleaned: Cleaned) -> bool:
         """Put a compacted segment in the place of its originals; False when those have changed."""
