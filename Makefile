@@ -50,7 +50,7 @@ unit: $(READY) ## Only the fast tests
 	$(PYTEST) -q tests/unit tests/property
 
 sweep: $(READY) ## Random tests: thirty times as many examples, new ones in every run (half an hour)
-	PENSTOCK_TEST_EFFORT=30 $(PYTEST) -q -n auto tests/property tests/simulation
+	PENSTOCK_TEST_EFFORT=30 $(PYTEST) -q -n auto --timeout 3600 tests/property tests/simulation
 
 spark: $(SPARK) ## Only the tests on Spark
 	$(PYTEST) -q tests/spark
