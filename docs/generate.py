@@ -104,7 +104,9 @@ def _commands() -> str:
 
 
 def _walk(name: str, command: Any, parent: Any) -> Iterator[tuple[str, Any, Any]]:
-    context = command.context_class(command, info_name=name.split()[-1], parent=parent)
+    context = command.context_class(
+        command, info_name=name.split()[-1], parent=parent, **command.context_settings
+    )
     context.terminal_width = context.max_content_width = 96
     yield name, command, context
     if hasattr(command, "list_commands"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -61,6 +62,45 @@ def test_creating_a_topic_again_fails_unless_it_may_be_there(run: Run, topic: st
     again = run("topic", "create", topic)
     assert (again.code, again.err) == (1, f"penstock: cannot create {topic}: it exists already\n")
     assert run("topic", "create", topic, "--if-not-exists").code == 0
+
+
+def test_what_can_be_done_of_several_is_done_and_the_rest_is_told(
+    run: Run, topic: str, name: Name
+) -> None:
+    others = [name("one"), name("two")]
+    created = run("topic", "create", others[0], topic, "a b", others[1], "--partitions", "1")
+    assert created.code == 1
+    assert created.err.splitlines()[:3] == [
+        f"created {others[0]} with 1 partition",
+        f"created {others[1]} with 1 partition",
+        f"penstock: cannot create {topic}: it exists already",
+    ]
+    assert "\npenstock: cannot create a b: " in created.err
+    deleted = run("topic", "delete", others[0], name("missing"), others[1], "--yes")
+    assert deleted.code == 1
+    assert deleted.err.startswith(f"deleted {others[0]}\ndeleted {others[1]}\npenstock: cannot")
+
+
+def test_the_topic_decides_what_is_too_large(run: Run, name: Name) -> None:
+    large = name("large")
+    line = "x" * 3_000_000
+    run("topic", "create", large, "--config", "max.message.bytes=5000000")
+    assert run("produce", large, stdin=line).code == 0
+    assert run("consume", large).out == line + "\n"
+    run("topic", "alter", large, "--unset", "max.message.bytes")
+    refused = run("produce", large, stdin=line)
+    assert refused.code == 1
+    assert "larger than the topic's max.message.bytes" in refused.err
+
+
+def test_bytes_that_are_no_text_can_be_given_as_arguments(run: Run, name: Name) -> None:
+    topic = name("bytes")
+    run("topic", "create", topic)
+    text = os.fsdecode(b"\xff\xfe")
+    assert run("produce", topic, "-m", text, "-k", text, "-H", f"a={text}").code == 0
+    (message,) = map(json.loads, run("consume", topic, "--json").lines)
+    blob = {"base64": "//4="}
+    assert (message["key"], message["value"], message["headers"]) == (blob, blob, [["a", blob]])
 
 
 def test_what_the_broker_refuses_is_told_in_a_sentence(run: Run, topic: str) -> None:

@@ -61,10 +61,14 @@ def add(
 @managed
 def list_bindings(
     queue: Annotated[
-        str | None, typer.Option("--queue", autocompletion=queue_names, help="Only to this queue.")
+        str | None,
+        typer.Option(
+            "--queue", metavar="QUEUE", autocompletion=queue_names, help="Only to this queue."
+        ),
     ] = None,
     exchange: Annotated[
-        str | None, typer.Option("--exchange", help="Only from this exchange.")
+        str | None,
+        typer.Option("--exchange", metavar="EXCHANGE", help="Only from this exchange."),
     ] = None,
     vhost: Vhost = DEFAULT_VHOST,
     *,

@@ -27,7 +27,9 @@ SLOW_FSYNC_MS = 20.0
 FEW_OPEN_FILES = 4096
 LITTLE_SPACE = 2**30
 # Not of the broker's table: they are read by the commands that are clients.
-CLIENT_VARIABLES = {"PENSTOCK_BOOTSTRAP"}
+CLIENT_VARIABLES = {
+    f"PENSTOCK_{name}" for name in ("BOOTSTRAP", "HTTP", "USER", "PASSWORD", "VHOST")
+}
 
 
 class Finding(NamedTuple):
@@ -107,7 +109,10 @@ def _data_directory(config: BrokerConfig) -> Iterator[Finding]:
     if not data.exists():
         yield Finding("data directory", "good", f"{data} is not there yet; serve creates it")
         return
-    if not data.is_dir() or not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+    if not data.is_dir():
+        yield Finding("data directory", "bad", f"{data} is a file, not a directory")
+        return
+    if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
         yield Finding("data directory", "bad", f"{data} cannot be written to by this user")
         return
     partitions = sum(1 for entry in os.scandir(data) if entry.is_dir() and "-" in entry.name)
@@ -137,7 +142,7 @@ def _disk(config: BrokerConfig) -> Iterator[Finding]:
     if config.memory:
         return
     place = config.data
-    while not place.exists():
+    while not place.is_dir():
         place = place.absolute().parent
     free = shutil.disk_usage(place).free
     verdict = "good" if free >= LITTLE_SPACE else "note"
@@ -183,7 +188,7 @@ def _open_files(config: BrokerConfig) -> Iterator[Finding]:
 
 
 def _ports(config: BrokerConfig) -> Iterator[Finding]:
-    for door, address in (("kafka", config.kafka), ("http", config.http)):
+    for door, address in (("kafka", config.kafka), ("amqp", config.amqp), ("http", config.http)):
         if address is not None and address.port:
             yield _port(door, address)
 

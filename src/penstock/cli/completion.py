@@ -22,7 +22,7 @@ PATIENCE_S = 1.0
 def _admin() -> AdminClient | None:
     bootstrap = os.environ.get("PENSTOCK_BOOTSTRAP", DEFAULT_BOOTSTRAP)
     try:
-        check_reachable(bootstrap, timeout_s=PATIENCE_S)
+        check_reachable(bootstrap, timeout_s=PATIENCE_S, patience_s=0)
     except (Failure, typer.BadParameter):
         return None
     return admin_client(bootstrap)
@@ -49,6 +49,7 @@ def queue_names(incomplete: str) -> list[str]:
             setting("HTTP", management.DEFAULT_HTTP),
             setting("USER", management.GUEST),
             setting("PASSWORD", management.GUEST),
+            patience_s=0,
         )
         found = broker.get("queues", setting("VHOST", management.DEFAULT_VHOST))
     except (Failure, typer.BadParameter):

@@ -24,7 +24,7 @@ from penstock.cli.connection import (
     meaning_of,
 )
 from penstock.cli.jsonlines import message_to_json
-from penstock.cli.output import Failure
+from penstock.cli.output import Failure, is_given
 from penstock.cli.when import to_timestamp_ms
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 AT_ONCE = 1000  # messages written with one write
 QUIET_S = 10.0  # of silence before we look whether the broker is still there
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
+Topics = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", autocompletion=topic_names, callback=is_given)
+]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; start at the end.")]
 FromBeginning = Annotated[
     bool, typer.Option("--from-beginning", help="Start at the first record, even to follow.")
@@ -55,7 +57,12 @@ Partitions = Annotated[
 Group = Annotated[
     str | None,
     typer.Option(
-        "--group", "-g", metavar="NAME", help="Read as a member of it.", autocompletion=group_names
+        "--group",
+        "-g",
+        metavar="NAME",
+        help="Read as a member of it.",
+        autocompletion=group_names,
+        callback=is_given,
     ),
 ]
 Count = Annotated[
@@ -64,7 +71,9 @@ Count = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="SEP", help="Print KEY SEP VALUE."),
+    typer.Option(
+        "--key-separator", "-K", metavar="SEP", help="Print KEY SEP VALUE.", callback=is_given
+    ),
 ]
 Uncommitted = Annotated[
     bool, typer.Option("--uncommitted", help="Show open and aborted transactions too.")

@@ -15,6 +15,7 @@ from penstock.cli.connection import (
     Json,
     admin_client,
     broker_errors,
+    each_result,
     result_of,
 )
 from penstock.cli.offsets import log_ends, look_up
@@ -26,6 +27,7 @@ from penstock.cli.output import (
     emit_rows,
     emit_table,
     family,
+    is_given,
     say,
 )
 from penstock.cli.settings import Config, Unset, change_settings, settings_of
@@ -37,8 +39,12 @@ if TYPE_CHECKING:
 
 app = family("List, describe, alter, reset and delete consumer groups and share groups.")
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=group_names)]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=group_names)]
+Name = Annotated[
+    str, typer.Argument(metavar="GROUP", autocompletion=group_names, callback=is_given)
+]
+Names = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", autocompletion=group_names, callback=is_given)
+]
 
 
 @app.command("list")
@@ -106,7 +112,16 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 @app.command()
 def reset(
     name: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic, or topic:partition.")],
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The topic, or topic:partition.",
+            callback=is_given,
+        ),
+    ],
     to: Annotated[
         str,
         typer.Option(
@@ -197,8 +212,7 @@ def delete(
     admin = admin_client(bootstrap)
     with broker_errors(bootstrap):
         futures = admin.delete_consumer_groups(names, request_timeout=TIMEOUT_S)
-    for name in names:
-        result_of(futures[name], bootstrap, f"cannot delete {name}")
+    for name in each_result(futures, names, bootstrap, "cannot delete"):
         say(f"deleted {name}")
 
 
@@ -311,7 +325,8 @@ def _targets(
     elif to.isdecimal() and len(to) < 13:  # thirteen digits are milliseconds since 1970
         wanted = {place: int(to) for place in places}
     else:
-        spec = OffsetSpec.for_timestamp(to_timestamp_ms(to))
+        words = "earliest, latest, an offset, +N, -N, or a time like 2026-05-01T12:00 or 15m (ago)"
+        spec = OffsetSpec.for_timestamp(to_timestamp_ms(to, words, "--to"))
         found = look_up(admin, bootstrap, places, spec)
         wanted = {p: found[p] if found[p] >= 0 else ends[p][1] for p in places}
     return {p: min(max(wanted[p], ends[p][0]), ends[p][1]) for p in places}

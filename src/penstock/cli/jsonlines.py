@@ -67,18 +67,37 @@ def message_from_json(line: bytes, number: int) -> dict[str, Any]:
     Topic, partition and offset are where the message was, not where it goes: they are left out.
     """
     try:
-        message = json.loads(line)
+        message = _parsed(line)
         if not isinstance(message, dict):
             raise ValueError("it is not an object")
         fields: dict[str, Any] = {"value": _from_json(message.get("value"))}
         if message.get("key") is not None:
             fields["key"] = _from_json(message["key"])
         headers = message.get("headers") or []
-        pairs = headers.items() if isinstance(headers, dict) else headers
+        pairs = list(headers.items()) if isinstance(headers, dict) else headers
+        if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+            raise ValueError("headers are an object, or a list of [name, value]")
         if pairs:
             fields["headers"] = [(str(name), _from_json(value)) for name, value in pairs]
-        if message.get("timestamp") is not None and int(message["timestamp"]) >= 0:
-            fields["timestamp"] = int(message["timestamp"])
-    except (ValueError, TypeError) as failure:
+        timestamp = message.get("timestamp")
+        if timestamp is not None:
+            if not isinstance(timestamp, int) or timestamp >= 2**63:
+                raise ValueError("a timestamp is milliseconds since 1970")
+            if timestamp >= 0:
+                fields["timestamp"] = timestamp
+    except UnicodeEncodeError:
+        raise Failure(f"line {number} cannot be sent: it has half a surrogate pair") from None
+    except ValueError as failure:
         raise Failure(f"line {number} cannot be sent: {failure}") from None
     return fields
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ValueError("it is not JSON") from None
+
+
+def _is_pair(header: Any) -> bool:
+    return isinstance(header, (list, tuple)) and len(header) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -53,7 +54,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             # Whoever read our output has seen enough: `penstock consume orders | head`.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_output()
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
             say("stopped")
@@ -106,4 +107,29 @@ def penstock(
 
 def run() -> None:
     """Do what the command line says and end the process."""
-    app(prog_name="penstock")
+    _open_standard_streams()
+    try:
+        app(prog_name="penstock")
+    except UnicodeEncodeError:
+        say("penstock: an argument is not UTF-8")
+        sys.exit(2)
+    except OSError as failure:
+        # Of standard output, as a rule: the disk to which it goes is full.
+        _forget_output()
+        what = failure.filename or "cannot write the output"
+        say(f"penstock: {what}: {failure.strerror or failure}")
+        sys.exit(1)
+
+
+def _open_standard_streams() -> None:
+    """Make the best of those that the caller has closed (`<&-`), or that cannot say every word."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """What is left to be written goes nowhere, instead of failing once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,12 +10,14 @@ import base64
 import functools
 import inspect
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
 
+from penstock.cli.connection import STARTING_S
 from penstock.cli.output import Failure
 
 if TYPE_CHECKING:
@@ -34,17 +36,24 @@ Http = Annotated[
     ),
 ]
 User = Annotated[
-    str, typer.Option("--user", "-u", envvar="PENSTOCK_USER", help="Who you are there.")
+    str,
+    typer.Option("--user", "-u", envvar="PENSTOCK_USER", metavar="NAME", help="Who you are there."),
 ]
 Password = Annotated[
     str,
     typer.Option(
-        "--password", envvar="PENSTOCK_PASSWORD", show_default=False, help="And your password."
+        "--password",
+        envvar="PENSTOCK_PASSWORD",
+        metavar="TEXT",
+        show_default=False,
+        help="And your password.",
     ),
 ]
 Vhost = Annotated[
     str,
-    typer.Option("--vhost", "-v", envvar="PENSTOCK_VHOST", help="The virtual host."),
+    typer.Option(
+        "--vhost", "-v", envvar="PENSTOCK_VHOST", metavar="VHOST", help="The virtual host."
+    ),
 ]
 Argument = Annotated[
     list[str] | None,
@@ -85,8 +94,11 @@ _OPTIONS = [
 class Management:
     """The management API of one broker, as somebody."""
 
-    def __init__(self, http: str, user: str, password: str) -> None:
+    def __init__(
+        self, http: str, user: str, password: str, *, patience_s: float = STARTING_S
+    ) -> None:
         self.address = http
+        self._patience_s = patience_s
         self._host, self._port = _split(http)
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
@@ -117,6 +129,9 @@ class Management:
         body: Mapping[str, Any] | None = None,
     ) -> Any:
         """What the broker answers; a Failure with its words when it refuses."""
+        names = list(names)
+        if "" in names:
+            raise typer.BadParameter("a name cannot be empty")
         path = "/api/" + "/".join(quote(name, safe="") for name in names)
         given = {key: value for key, value in (query or {}).items() if value is not None}
         if given:
@@ -132,7 +147,7 @@ class Management:
         raise Failure(self._sentence(status, answer))
 
     def _exchange(self, method: str, path: str, payload: bytes | None) -> tuple[int, bytes]:
-        from http.client import HTTPException
+        from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 
         try:
             connection = self._connected()
@@ -141,6 +156,15 @@ class Management:
             return answer.status, answer.read()
         except TimeoutError:
             raise Failure(f"the broker at {self.address} does not answer in time") from None
+        except RemoteDisconnected:
+            raise Failure(
+                f"the broker at {self.address} hung up; --http says where its HTTP door is"
+            ) from None
+        except BadStatusLine:
+            raise Failure(
+                f"what answers at {self.address} does not speak HTTP; --http says where the "
+                "broker's HTTP door is"
+            ) from None
         except (HTTPException, OSError) as problem:
             raise Failure(f"the broker at {self.address} hung up ({problem})") from None
 
@@ -149,13 +173,18 @@ class Management:
 
         if self._connection is None:
             connection = HTTPConnection(self._host, self._port, timeout=CONNECT_S)
-            try:
-                connection.connect()
-            except OSError:
-                raise Failure(
-                    f"no broker answers at {self.address}; start one with `penstock serve`, or say "
-                    "where its HTTP door is with --http"
-                ) from None
+            give_up = time.monotonic() + self._patience_s
+            while connection.sock is None:
+                try:
+                    connection.connect()
+                except (OSError, UnicodeError):
+                    if time.monotonic() < give_up:
+                        time.sleep(0.1)
+                        continue
+                    raise Failure(
+                        f"no broker answers at {self.address}; start one with `penstock serve`, or "
+                        "say where its HTTP door is with --http"
+                    ) from None
             connection.sock.settimeout(TIMEOUT_S)
             self._connection = connection
         return self._connection
@@ -178,12 +207,17 @@ def _split(http: str) -> tuple[str, int]:
 
 def pairs(given: Iterable[str] | None, hint: str = "--argument") -> dict[str, Any]:
     """`NAME=VALUE` as a table: numbers, true and false are what they look like, all else text."""
-    table: dict[str, Any] = {}
+    return {name: _value(text) for name, text in texts(given, hint).items()}
+
+
+def texts(given: Iterable[str] | None, hint: str) -> dict[str, str]:
+    """`NAME=VALUE` as a table of texts."""
+    table: dict[str, str] = {}
     for item in given or ():
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint=hint)
-        table[name.strip()] = _value(value.strip())
+        table[name.strip()] = value.strip()
     return table
 
 

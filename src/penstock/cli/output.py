@@ -29,6 +29,13 @@ def family(words: str) -> typer.Typer:
     )
 
 
+def is_given(value: Any) -> Any:
+    """Refuse an empty text, or one among several, where a name is wanted."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter("it cannot be empty")
+    return value
+
+
 def say(words: str) -> None:
     """Words for a person."""
     sys.stderr.write(words + "\n")

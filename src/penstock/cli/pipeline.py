@@ -55,7 +55,8 @@ def _need_spark() -> None:
 def run(
     file: FileArgument,
     master: Annotated[
-        str | None, typer.Option("--master", help="Spark's master; this machine if not given.")
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark's master; this machine if not given."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
@@ -225,8 +226,12 @@ def _of(name: str) -> RunState:
 @app.command()
 def upkeep(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The table, or the warehouse.")],
-    kind: Annotated[str, typer.Option("--format", help="delta or iceberg.")] = "delta",
-    table: Annotated[str, typer.Option("--table", help="The Iceberg table's name.")] = "",
+    kind: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="delta or iceberg.")
+    ] = "delta",
+    table: Annotated[
+        str, typer.Option("--table", metavar="NAME", help="The Iceberg table's name.")
+    ] = "",
     keep_hours: Annotated[
         int, typer.Option("--keep-hours", help="How long old versions and stray files stay.")
     ] = 168,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,18 +19,22 @@ from penstock.cli.connection import (
     producer_client,
 )
 from penstock.cli.jsonlines import message_from_json, receipt_to_json
-from penstock.cli.output import Failure, say
+from penstock.cli.output import Failure, is_given, say
 from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 GIVE_UP_MS = 30_000  # a message that no broker takes for so long has failed
+LARGEST_BYTES = 1_000_000_000  # of a message, for librdkafka: the topic decides what is too large
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, callback=is_given)
+]
 File = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="Lines to send; - or none is stdin.")
 ]
@@ -42,14 +47,17 @@ Key = Annotated[
 ]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="SEP", help="A line is KEY SEP VALUE."),
+    typer.Option(
+        "--key-separator", "-K", metavar="SEP", help="A line is KEY SEP VALUE.", callback=is_given
+    ),
 ]
 Header = Annotated[
     list[str] | None,
     typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message."),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Send there.")
+    int | None,
+    typer.Option("--partition", "-p", min=0, max=2**31 - 1, metavar="N", help="Send there."),
 ]
 FromJson = Annotated[
     bool, typer.Option("--json", help="Lines are JSON objects as `consume --json` prints them.")
@@ -91,7 +99,7 @@ def produce(
       echo 'user-1:bought' | penstock produce orders --key-separator :
       penstock consume orders --json | penstock produce copy --json
     """
-    lines: Iterable[bytes] = (text.encode() for text in message or ())
+    lines: Iterable[bytes] = (os.fsencode(text) for text in message or ())
     source: BinaryIO | None = None
     if not message:
         source = _open(file)
@@ -99,8 +107,8 @@ def produce(
     messages = _messages(lines, json, key, key_separator, _headers(header))
     producer = producer_client(
         bootstrap,
-        **{"acks": _acks(acks), "compression.type": compression, "linger.ms": 5},
-        **{"message.timeout.ms": GIVE_UP_MS},
+        **{"acks": _acks(acks), "compression.type": _codec(compression), "linger.ms": 5},
+        **{"message.timeout.ms": GIVE_UP_MS, "message.max.bytes": LARGEST_BYTES},
         **({} if acks != "all" else {"enable.idempotence": True}),
     )
     size = file.stat().st_size if file is not None and file.is_file() else None
@@ -181,7 +189,7 @@ def _headers(header: list[str] | None) -> list[tuple[str, bytes]]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--header")
-        found.append((name, value.encode()))
+        found.append((name, os.fsencode(value)))
     return found
 
 
@@ -189,6 +197,13 @@ def _acks(acks: str) -> str:
     if acks not in ("all", "1", "0"):
         raise typer.BadParameter(f"{acks!r} is not all, 1 or 0", param_hint="--acks")
     return acks
+
+
+def _codec(compression: str) -> str:
+    if compression not in CODECS:
+        words = f"{compression!r} is not {', '.join(CODECS[:-1])} or {CODECS[-1]}"
+        raise typer.BadParameter(words, param_hint="--compression")
+    return compression
 
 
 def _messages(
@@ -199,8 +214,8 @@ def _messages(
     headers: list[tuple[str, bytes]],
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """What to give the producer for each line, with the length of the line."""
-    separator = key_separator.encode() if key_separator else None
-    fixed: dict[str, Any] = {"key": key.encode()} if key is not None else {}
+    separator = os.fsencode(key_separator) if key_separator else None
+    fixed: dict[str, Any] = {"key": os.fsencode(key)} if key is not None else {}
     for number, line in enumerate(lines, 1):
         if json:
             fields = {**fixed, **message_from_json(line, number)}

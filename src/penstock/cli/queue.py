@@ -20,6 +20,7 @@ from penstock.cli.management import (
 )
 from penstock.cli.output import (
     Columns,
+    Failure,
     confirm,
     emit_json,
     emit_rows,
@@ -27,13 +28,22 @@ from penstock.cli.output import (
     family,
     human_bytes,
     in_words,
+    is_given,
     say,
 )
 from penstock.cli.queue_messages import Name, get, peek, publish
 
 app = family("Declare, list, look into, fill and empty queues.")
 
-Names = Annotated[list[str], typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
+Names = Annotated[
+    list[str], typer.Argument(metavar="QUEUE...", autocompletion=queue_names, callback=is_given)
+]
+DeadLetterTo = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letter-to", metavar="QUEUE", help="Where dead letters go.", callback=is_given
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -41,10 +51,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 @managed
 def declare(
     names: Names,
-    dead_letter_to: Annotated[
-        str | None,
-        typer.Option("--dead-letter-to", metavar="QUEUE", help="Where dead letters go."),
-    ] = None,
+    dead_letter_to: DeadLetterTo = None,
     ttl_ms: Annotated[
         int | None,
         typer.Option("--ttl-ms", min=0, metavar="N", help="How long a message may wait."),
@@ -96,6 +103,8 @@ def declare(
     for name in names:
         broker.put("queues", vhost, name, body=body)
         say(f"declared {name}")
+    if dead_letter_to is not None and not _is_there(broker, vhost, dead_letter_to):
+        say(f"there is no queue {dead_letter_to} yet: until it is declared, what dies is gone")
 
 
 @app.command("list")
@@ -225,6 +234,13 @@ def purge(
 app.command()(peek)
 app.command()(get)
 app.command()(publish)
+
+
+def _is_there(broker: Management, vhost: str, name: str) -> bool:
+    try:
+        return bool(broker.get("queues", vhost, name))
+    except Failure:
+        return False
 
 
 def _true(flag: bool) -> str | None:

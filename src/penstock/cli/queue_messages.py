@@ -21,8 +21,13 @@ from penstock.cli.management import (
     pairs,
     payload_fields,
     payload_of,
+    texts,
 )
 from penstock.cli.output import Columns, Failure, emit_json, emit_rows, say
+
+DEFAULT = "amq.default"  # what the API calls the exchange without a name
+
+NUMBERS = ("priority", "delivery_mode", "timestamp")  # the other properties are texts
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 
@@ -105,7 +110,10 @@ def publish(
         typer.Option("--message", "-m", metavar="TEXT", help="A message; repeat for several."),
     ] = None,
     exchange: Annotated[
-        str | None, typer.Option("--exchange", "-e", help="To this exchange, not to a queue.")
+        str | None,
+        typer.Option(
+            "--exchange", "-e", metavar="EXCHANGE", help="To this exchange, not to a queue."
+        ),
     ] = None,
     routing_key: Annotated[
         str, typer.Option("--routing-key", "-k", metavar="KEY", help="With this routing key.")
@@ -135,7 +143,7 @@ def publish(
     """
     if (queue is None) == (exchange is None):
         raise typer.BadParameter("say one of them: a queue, or --exchange")
-    target, key = (exchange or "", routing_key) if queue is None else ("amq.default", queue)
+    target, key = (exchange or DEFAULT, routing_key) if queue is None else (DEFAULT, queue)
     properties = _properties(prop, header)
     if queue is not None:
         broker.get("queues", vhost, queue)
@@ -147,7 +155,9 @@ def publish(
         unrouted += not answer["routed"]
         refused += answer["refused"]
     if unrouted:
-        raise Failure(f"no queue took {counted(unrouted, 'message')} of {sent}; see `binding list`")
+        raise Failure(
+            f"no queue took {counted(unrouted, 'message')} of {sent}; see `penstock binding list`"
+        )
     if refused:
         raise Failure(f"{counted(refused, 'message')} of {sent} refused: the queue is full")
     say(f"published {counted(sent, 'message')}")
@@ -158,15 +168,16 @@ def _bodies(messages: list[str] | None) -> Iterator[bytes]:
         for text in messages:
             yield text.encode("utf-8", "surrogateescape")
         return
+    if sys.stdin.isatty():
+        say("type messages, one a line; Ctrl-D ends")
     for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n")
 
 
 def _properties(given: list[str] | None, headers: list[str] | None) -> dict[str, Any]:
-    properties = pairs(given, "--property")
-    for name in properties:
-        if name not in ("priority", "delivery_mode", "timestamp"):  # the others are texts
-            properties[name] = str(properties[name])
+    properties: dict[str, Any] = texts(given, "--property")
+    numbers = [item for item in given or () if item.partition("=")[0].strip() in NUMBERS]
+    properties.update(pairs(numbers, "--property"))
     if headers:
         properties["headers"] = pairs(headers, "--header")
     return properties

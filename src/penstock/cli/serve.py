@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,8 +97,11 @@ def serve(
         code = run_broker(settings)
     except OSError as failure:
         hint = ""
-        if failure.errno == errno.EADDRINUSE:
-            hint = "; is a broker running already? --kafka and --http choose other ports"
+        if isinstance(failure, socket.gaierror):
+            doors = (settings.kafka, settings.amqp, settings.http)
+            hint = f"; is one of {', '.join(str(door) for door in doors if door)} not here?"
+        elif failure.errno == errno.EADDRINUSE:
+            hint = "; is a broker running already? --kafka, --amqp and --http choose other ports"
         where = f"{failure.filename}: " if failure.filename else ""
         why = f"{where}{failure.strerror or failure}{hint}"
         raise Failure(f"the broker cannot start: {why}") from None

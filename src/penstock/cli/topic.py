@@ -17,6 +17,7 @@ from penstock.cli.connection import (
     Json,
     admin_client,
     broker_errors,
+    each_result,
     result_of,
 )
 from penstock.cli.offsets import log_ends
@@ -28,6 +29,7 @@ from penstock.cli.output import (
     emit_rows,
     emit_table,
     family,
+    is_given,
     say,
 )
 from penstock.cli.settings import Config, Unset, change_settings, settings_of
@@ -35,10 +37,16 @@ from penstock.cli.settings import Config, Unset, change_settings, settings_of
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
 
+MOST_PARTITIONS = 100_000  # that librdkafka asks for
+
 app = family("Create, list, describe, alter and delete topics.")
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names)]
+Name = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, callback=is_given)
+]
+Names = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", autocompletion=topic_names, callback=is_given)
+]
 
 
 @app.command()
@@ -47,12 +55,19 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", "-p", min=1, metavar="N", help="The broker decides if not given."
+            "--partitions",
+            "-p",
+            min=1,
+            max=MOST_PARTITIONS,
+            metavar="N",
+            help="The broker decides if not given.",
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", min=1, metavar="N", help="Copies of each partition."),
+        typer.Option(
+            "--replication-factor", min=1, max=10_000, metavar="N", help="Copies of each partition."
+        ),
     ] = None,
     config: Config = None,
     if_not_exists: Annotated[
@@ -79,20 +94,15 @@ def create(
             for name in names
         ]
         futures = admin.create_topics(wanted, request_timeout=TIMEOUT_S)
-    created = []
-    for name in names:
-        try:
-            result_of(futures[name], bootstrap, f"cannot create {name}")
-        except Failure as failure:
-            if not (if_not_exists and "exists already" in str(failure)):
-                raise
+    if if_not_exists:
+        for name in [name for name, creation in futures.items() if _is_there(creation)]:
             say(f"{name} exists already")
-        else:
-            created.append(name)
-    topics = _metadata_with(admin, bootstrap, names)
-    for name in created:
-        say(f"created {name} with {_count(len(topics[name].partitions), 'partition')}")
+            del futures[name]
+    for name in each_result(futures, list(futures), bootstrap, "cannot create"):
+        topic = _metadata_with(admin, bootstrap, [name])[name]
+        say(f"created {name} with {_count(len(topic.partitions), 'partition')}")
     if json:
+        topics = _metadata_with(admin, bootstrap, names)
         emit_json([_summary(topics[name]) for name in names])
 
 
@@ -167,7 +177,14 @@ def alter(
     name: Name,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, metavar="N", help="Grow to this many."),
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            max=MOST_PARTITIONS,
+            metavar="N",
+            help="Grow to this many.",
+        ),
     ] = None,
     config: Config = None,
     unset: Unset = None,
@@ -214,8 +231,7 @@ def delete(
     admin = admin_client(bootstrap)
     with broker_errors(bootstrap):
         futures = admin.delete_topics(names, request_timeout=TIMEOUT_S)
-    for name in names:
-        result_of(futures[name], bootstrap, f"cannot delete {name}")
+    for name in each_result(futures, names, bootstrap, "cannot delete"):
         say(f"deleted {name}")
 
 
@@ -238,6 +254,12 @@ def _metadata_with(
         if time.monotonic() > deadline:
             raise Failure(f"{missing[0]} was created, but the broker does not tell of it yet")
         time.sleep(0.05)
+
+
+def _is_there(creation: Any) -> bool:
+    """Whether a topic could not be created because there is one."""
+    failure = creation.exception()  # which comes within the request's time
+    return bool(failure and failure.args[0].name() == "TOPIC_ALREADY_EXISTS")
 
 
 def _known(topics: dict[str, TopicMetadata], name: str) -> TopicMetadata:

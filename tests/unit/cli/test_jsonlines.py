@@ -73,8 +73,21 @@ def test_headers_may_be_an_object() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"not json", b"[1]", b'{"value": {"base64": "!"}}', b'{"timestamp": "soon"}', b"\xff"]
+    ("line", "why"),
+    [
+        (b"not json", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"[1]", "it is not an object"),
+        (b'{"value": {"base64": "!"}}', "base64"),
+        (b'{"value": "\\ud800"}', "half a surrogate pair"),
+        (b'{"timestamp": "soon"}', "milliseconds since 1970"),
+        (b'{"timestamp": 1e400}', "milliseconds since 1970"),
+        (b'{"timestamp": 9999999999999999999999}', "milliseconds since 1970"),
+        (b'{"headers": 5}', "headers are an object, or a list"),
+        (b'{"headers": [["a"]]}', "headers are an object, or a list"),
+    ],
 )
-def test_a_bad_line_is_named_by_its_number(line: bytes) -> None:
-    with pytest.raises(Failure, match="line 12 cannot be sent"):
+def test_a_bad_line_is_named_by_its_number_and_says_why(line: bytes, why: str) -> None:
+    with pytest.raises(Failure, match="line 12 cannot be sent") as failure:
         message_from_json(line, 12)
+    assert why in str(failure.value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +89,81 @@ def test_a_bootstrap_that_is_no_address_is_wrong_usage(bootstrap: str) -> None:
     assert "is not an address like 127.0.0.1:9092" in outcome.err
 
 
+def test_a_host_that_nobody_knows_is_told_at_once() -> None:
+    outcome = penstock("topic", "list", "--bootstrap", "no such host:9092")
+    assert outcome.code == 1
+    assert outcome.err == "penstock: nobody knows where no such host:9092 is; see --bootstrap\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topic", "create", "orders", ""],
+        ["produce", ""],
+        ["produce", "orders", "--key-separator", ""],
+        ["consume", "orders", "--group", ""],
+        ["group", "describe", ""],
+        ["group", "reset", "billing", "--topic", "", "--to", "earliest"],
+        ["queue", "declare", ""],
+        ["queue", "list", "--vhost", ""],
+        ["exchange", "declare", ""],
+        ["vhost", "add", ""],
+    ],
+    ids=repr,
+)
+def test_an_empty_name_is_wrong_usage(command: list[str]) -> None:
+    outcome = penstock(*command, env={"PENSTOCK_BOOTSTRAP": NOBODY, "PENSTOCK_HTTP": NOBODY})
+    assert outcome.code == 2
+    assert "cannot be empty" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["produce", "orders", "-m", "x", "--compression", "zip"],
+        ["produce", "orders", "-m", "x", "--partition", "99999999999"],
+        ["topic", "create", "orders", "--partitions", "99999999999999999999"],
+        ["topic", "create", "orders", "--replication-factor", "99999"],
+    ],
+    ids=" ".join,
+)
+def test_what_no_broker_could_do_is_wrong_usage(command: list[str]) -> None:
+    outcome = penstock(*command, bootstrap=NOBODY)
+    assert outcome.code == 2
+    assert "Invalid value" in outcome.err
+
+
+def test_an_argument_that_is_no_text_is_refused_in_a_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "queue", "declare", b"a\xff"],
+        capture_output=True,
+        text=True,
+        env=environment(PENSTOCK_HTTP=NOBODY),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "penstock: an argument is not UTF-8\n")
+
+
+def test_output_that_cannot_be_written_is_told_in_a_sentence() -> None:
+    with Path(os.devnull).open("rb") as read_only:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "--version"],
+            stdout=read_only,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "penstock: cannot write the output: Bad file descriptor\n"
+
+
+def test_closed_streams_are_no_trouble() -> None:
+    script = f'"{sys.executable}" -m penstock --version <&- >&-'
+    done = subprocess.run(["bash", "-c", script], env=environment(), check=False)
+    assert done.returncode == 0
+
+
 def test_nothing_is_deleted_when_nobody_can_be_asked() -> None:
     outcome = penstock("topic", "delete", "orders", "--bootstrap", NOBODY)
     assert outcome.code == 2
@@ -102,7 +179,7 @@ def test_serve_refuses_a_wrong_option_with_a_sentence() -> None:
 def test_serve_refuses_a_wrong_variable_with_a_sentence() -> None:
     outcome = penstock("serve", env={"PENSTOCK_DURABILITY": "hope"})
     assert outcome.code == 2
-    assert outcome.err == "penstock: durability cannot be 'hope': it must be fsync, os.\n"
+    assert outcome.err == "penstock: durability cannot be 'hope': it must be fsync or os.\n"
 
 
 def test_serve_shows_every_option_of_the_broker() -> None:

@@ -27,7 +27,12 @@ def test_a_time_prints_as_it_can_be_read() -> None:
     assert to_timestamp_ms(from_timestamp_ms(1_767_225_600_123)) == 1_767_225_600_123
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "12:", "5 parsecs"])
+@pytest.mark.parametrize("text", ["999999d", "9" * 30 + "d", "1066-10-14"])
+def test_what_lies_before_1970_is_everything(text: str) -> None:
+    assert to_timestamp_ms(text) == 0
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "12:", "5 parsecs", "9" * 19, "9" * 5000])
 def test_anything_else_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a time; write 2026"):
+    with pytest.raises(typer.BadParameter, match="is not understood; write 2026"):
         to_timestamp_ms(text)
