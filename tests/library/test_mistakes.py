@@ -40,6 +40,12 @@ PUBLISHING: dict[str, tuple[Call, str]] = {
     "ttl": (lambda mq: mq.publish("t", "x", ttl="soon"), "ttl cannot be 'soon'"),  # type: ignore[arg-type]
     "due": (lambda mq: mq.publish("t", "x", deliver_at="noon"), "give a datetime"),  # type: ignore[arg-type]
     "timeout": (lambda mq: mq.publish("t", "x", timeout="1"), "timeout is seconds"),  # type: ignore[arg-type]
+    "no text": (lambda mq: mq.publish("t", "\ud800"), "half a surrogate pair"),
+    "no text in a key": (lambda mq: mq.publish("t", "x", key="\ud800"), "half a surrogate pair"),
+    "no headers": (lambda mq: mq.publish("t", "x", headers="a"), "headers are a dict, or pairs"),  # type: ignore[arg-type]
+    "halved header": (lambda mq: mq.publish("t", "x", headers=[("a",)]), "headers are a dict"),  # type: ignore[list-item]
+    "far partition": (lambda mq: mq.publish("t", "x", partition=2**40), "a partition is a whole"),
+    "callback": (lambda mq: mq.send("t", "x", on_delivery=5), "on_delivery is a function"),  # type: ignore[arg-type]
     "no key": (lambda mq: mq.send_ordered("t", None, ["x"]), "by their key"),  # type: ignore[arg-type]
 }
 READING: dict[str, tuple[Call, str]] = {
@@ -49,6 +55,7 @@ READING: dict[str, tuple[Call, str]] = {
     "idle": (lambda mq: mq.subscribe("t", idle_timeout=-1), "idle_timeout is seconds, 0 or more"),
     "offset": (lambda mq: list(mq.read("t", 0, -5)), "an offset is a whole number from 0 on"),
     "place": (lambda mq: list(mq.read("t", "0")), "a partition is a whole number"),  # type: ignore[arg-type]
+    "limit": (lambda mq: list(mq.read("t", limit=-1)), "limit is a whole number from 0 on"),
     "new topic": (lambda mq: mq.admin.create_topic(5), "a topic is named by text"),  # type: ignore[arg-type]
     "partitions": (lambda mq: mq.admin.create_topic("t", 0), "partitions is a whole number from 1"),
     "too many": (lambda mq: mq.admin.create_topic("t", 10**9), "partitions"),
@@ -115,6 +122,29 @@ def test_seeking_and_pausing_wait_for_partitions(mq: Client, topic: str) -> None
             pass
         mq.publish(topic, "d")
         assert messages.get(0.5) is None
+
+
+def test_places_to_read_on_from_are_offsets_and_partitions(mq: Client, topic: str) -> None:
+    mq.publish(topic, "a")
+    with mq.subscribe(topic) as messages:
+        with pytest.raises(InvalidArgument, match="an offset is a whole number from 0 on"):
+            messages.seek(topic, 0, "5")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="an offset is a whole number up to"):
+            messages.seek(topic, 0, 2**70)
+        with pytest.raises(InvalidArgument, match="partitions are a list like"):
+            messages.pause(topic)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="timeout is seconds, 0 or more"):
+            messages.get(timeout=-1)
+
+
+def test_a_transaction_that_is_open_is_not_begun_again(mq: Client, topic: str) -> None:
+    tx = mq.transaction(unique("tx"))
+    tx.begin()
+    tx.publish(topic, "a")
+    with pytest.raises(penstock.Conflict, match="is open already: commit or abort"):
+        tx.begin()
+    tx.commit()
+    assert [message.text for message in mq.read(topic)] == ["a"]
 
 
 @pytest.mark.own_broker

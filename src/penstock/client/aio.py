@@ -14,6 +14,7 @@ from penstock.client.aio_admin import AsyncAdmin
 from penstock.client.aio_queue_calls import AsyncQueueCalls
 from penstock.client.aio_subscription import AsyncListener, AsyncSubscription
 from penstock.client.aio_transaction import AsyncTransaction
+from penstock.client.arguments import check_whole
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Start
@@ -206,6 +207,7 @@ class AsyncClient(AsyncQueueCalls):
     ) -> AsyncIterator[Message]:
         """The messages of one partition from an offset on, up to where it ends now; no group."""
         home, place = self._home, checked_place(topic, partition, offset)
+        check_whole(0 if limit is None else limit, "limit")
         at = offset if isinstance(offset, int) else await home.arun(home.find(place, offset))
         end: int | None = None
         while limit is None or limit > 0:

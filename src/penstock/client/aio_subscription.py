@@ -21,10 +21,11 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from penstock.client.arguments import check_seconds
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Polled, Rebalanced, Start
 from penstock.client.message import Message
-from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, checked_place
+from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, chosen, sought
 from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
@@ -98,6 +99,8 @@ class AsyncSubscription(AsyncIterator[Message]):
 
         Asking for the next one says that the one before is done with.
         """
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
         self._worked(None)
         pursuit = await self._pursuit()
         pursuit.progress.finish()
@@ -269,10 +272,10 @@ class AsyncSubscription(AsyncIterator[Message]):
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition on from `offset`."""
-        place = checked_place(topic, partition, offset)
+        wanted = sought(topic, partition, offset)
         if not self.assignment:
             await self.wait_assigned()
-        await self._seek({place: offset})
+        await self._seek(wanted)
 
     async def seek_to_time(self, moment: Start) -> None:
         """Read every partition on from the first message at or after `moment`."""
@@ -312,7 +315,7 @@ class AsyncSubscription(AsyncIterator[Message]):
         await self._run((await self._pursuit()).stream.resume(self._places(places)))
 
     def _places(self, places: Collection[tuple[str, int]] | None) -> Sequence[TopicPartition]:
-        return self.assignment if places is None else [TopicPartition(*place) for place in places]
+        return self.assignment if places is None else chosen(places)
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.aio_subscription import AsyncSubscription
-from penstock.client.errors import PenstockError, TransactionAborted
+from penstock.client.errors import Conflict, PenstockError, TransactionAborted
 from penstock.client.home import Home, TransactionCore
 from penstock.client.message import Message, Receipt
 from penstock.client.outgoing import Outgoing, wishes_of
@@ -38,6 +38,8 @@ class AsyncTransaction:
 
     async def begin(self) -> None:
         """Begin it; `async with` does so too. Whoever has one open with the same id is fenced."""
+        if self._core is not None:
+            raise Conflict("the transaction is open already: commit or abort it first")
         self._core = await self._home.arun(self._home.begin(self.transactional_id, self._timeout))
 
     async def commit(self) -> None:

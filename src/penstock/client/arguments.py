@@ -8,6 +8,9 @@ from typing import Any
 
 from penstock.client.errors import InvalidArgument
 
+INT_MAX = 2**31 - 1  # the largest partition that Kafka's protocol can say
+LONG_MAX = 2**63 - 1  # and the largest offset
+
 
 def check_text(value: object, what: str) -> None:
     """A name is text, and not empty.
@@ -22,10 +25,12 @@ def check_text(value: object, what: str) -> None:
         raise InvalidArgument(f"{what} has a name, which is not empty")
 
 
-def check_whole(value: object, what: str, least: int = 0) -> None:
+def check_whole(value: object, what: str, least: int = 0, most: int = LONG_MAX) -> None:
     """A number like a partition or an offset."""
     if not isinstance(value, int) or value < least:
         raise InvalidArgument(f"{what} is a whole number from {least} on, not {value!r}")
+    if value > most:
+        raise InvalidArgument(f"{what} is a whole number up to {most}, not {value!r}")
 
 
 def check_seconds(value: object, what: str) -> None:
@@ -44,6 +49,20 @@ def check_handler(handler: object, *, may_await: bool) -> None:
         raise InvalidArgument(
             f"{handler!r} is a coroutine function: give it to a client of penstock.aio"
         )
+
+
+def utf8(text: str, errors: str = "strict") -> bytes:
+    """The bytes of a text.
+
+    >>> utf8("\\ud800")
+    Traceback (most recent call last):
+    penstock.client.errors.InvalidArgument: '\\ud800' has half a surrogate pair, which is no text
+    """
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        shown = repr(text if len(text) < 50 else text[:50] + "...")
+        raise InvalidArgument(f"{shown} has half a surrogate pair, which is no text") from None
 
 
 def several(messages: Iterable[Any]) -> Iterable[Any]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.client.amqp_headers import visible_headers
+from penstock.client.arguments import utf8
 from penstock.client.errors import InvalidArgument
 from penstock.client.properties import (
     HeaderValue,
@@ -53,7 +54,7 @@ def key_bytes(key: str | bytes | None) -> bytes | None:
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, str):
-        return key.encode("utf-8", "surrogateescape")
+        return utf8(key, "surrogateescape")
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key)
     raise InvalidArgument(f"a key is text or bytes, not {type(key).__name__}: {key!r}")

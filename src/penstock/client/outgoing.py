@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.client.arguments import check_text, check_whole
+from penstock.client.arguments import INT_MAX, check_text, check_whole
 from penstock.client.errors import InvalidArgument, PenstockError
 from penstock.client.message import (
     NO_TIMESTAMP,
@@ -141,7 +141,7 @@ def prepare(
     if priority and not (isinstance(priority, int) and 0 <= priority <= 255):
         raise InvalidArgument(f"priority is 0 to 255, not {priority!r}")
     if wishes.partition is not None:
-        check_whole(wishes.partition, "a partition", NO_PARTITION)
+        check_whole(wishes.partition, "a partition", NO_PARTITION, INT_MAX)
     headers = write_headers(wishes.headers)
     headers += write_properties(_properties(wishes, now_ms))
     timestamp_ms = NO_TIMESTAMP

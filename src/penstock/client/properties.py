@@ -15,9 +15,10 @@ that cannot be read is taken as absent: a stranger's header must not stop a cons
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from penstock.client.arguments import utf8
 from penstock.client.errors import InvalidArgument
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
@@ -95,7 +96,7 @@ def write_headers(
     """
     if not headers:
         return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = headers.items() if isinstance(headers, Mapping) else _pairs(headers)
     return [(_name(name), _value(name, value)) for name, value in pairs]
 
 
@@ -109,6 +110,14 @@ def read_headers(headers: RawHeaders) -> dict[str, str]:
         for name, value in headers
         if name not in NAMES
     }
+
+
+def _pairs(headers: object) -> list[tuple[str, Any]]:
+    """Headers as a list; what has the form of none is refused."""
+    pairs: list[Any] = list(headers) if isinstance(headers, Iterable) else [headers]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise InvalidArgument(f"headers are a dict, or pairs of name and value, not {headers!r}")
+    return pairs
 
 
 def _name(name: object) -> str:
@@ -135,7 +144,7 @@ def _value(name: str, value: object) -> bytes | None:
 
 
 def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    return utf8(text, "surrogateescape")
 
 
 def _text(data: bytes | None) -> str | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.client.arguments import check_seconds, check_text, check_whole
+from penstock.client.arguments import INT_MAX, check_seconds, check_text, check_whole
 from penstock.client.errors import Closed, InvalidArgument
 from penstock.client.filter import Filter, find_filter
 from penstock.client.home import (
@@ -114,10 +114,28 @@ def _names(topics: str | Sequence[str] | None) -> tuple[str, ...]:
 def checked_place(topic: str, partition: int, offset: int | Start = 0) -> TopicPartition:
     """The partition that somebody wants to read."""
     check_text(topic, "a topic")
-    check_whole(partition, "a partition")
+    check_whole(partition, "a partition", most=INT_MAX)
     if isinstance(offset, int):
         check_whole(offset, "an offset")
     return TopicPartition(topic, partition)
+
+
+def sought(topic: str, partition: int, offset: int) -> dict[TopicPartition, int]:
+    """Where somebody wants to read on; a moment is not an offset."""
+    check_whole(offset, "an offset")
+    return {checked_place(topic, partition): offset}
+
+
+def chosen(places: Collection[tuple[str, int]]) -> list[TopicPartition]:
+    """Some partitions, each a topic and a number.
+
+    >>> chosen("orders")
+    Traceback (most recent call last):
+    penstock.client.errors.InvalidArgument: partitions are a list like [("orders", 0)], not 'orders'
+    """
+    if not all(isinstance(place, tuple) and len(place) == 2 for place in places):
+        raise InvalidArgument(f'partitions are a list like [("orders", 0)], not {places!r}')
+    return [checked_place(*place) for place in places]
 
 
 class Told(NamedTuple):

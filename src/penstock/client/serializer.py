@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from penstock.client.arguments import utf8
 from penstock.client.errors import InvalidArgument
 
 Serializer = Callable[[Any], bytes | str]
@@ -59,7 +60,7 @@ def payload_bytes(payload: Any, serializer: Serializer | None) -> bytes | None:
         except (TypeError, ValueError) as failure:
             raise InvalidArgument(f"the payload cannot be serialized: {failure}") from failure
     if isinstance(payload, str):
-        return payload.encode()
+        return utf8(payload)
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise InvalidArgument(

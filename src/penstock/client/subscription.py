@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from penstock.client.arguments import check_seconds
 from penstock.client.errors import Closed, Conflict, InvalidArgument, PenstockError, TimedOut
 from penstock.client.home import EARLIEST, LATEST, Change, Home, Rebalanced, Start
 from penstock.client.message import Message
-from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, checked_place
+from penstock.client.pursuit import MOST_MESSAGES, Pursuit, SubscribeOptions, chosen, sought
 from penstock.client.watch import Watch, Working
 from penstock.model.ids import TopicPartition
 
@@ -88,6 +89,8 @@ class Subscription(Iterator[Message]):
         pursuit = self._pursuit
         if pursuit.is_closed:
             raise Closed("the subscription is closed")
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
         self._finish()
         message = pursuit.next() or self._wait(timeout)
         if self._watch is not None and message is not None:
@@ -272,10 +275,10 @@ class Subscription(Iterator[Message]):
         >>> messages.get(timeout=10).text
         'c'
         """
-        place = checked_place(topic, partition, offset)
+        wanted = sought(topic, partition, offset)
         if not self.assignment:
             self.wait_assigned()
-        self._seek({place: offset})
+        self._seek(wanted)
 
     def seek_to_time(self, moment: Start) -> None:
         """Read every partition on from the first message at or after `moment`.
@@ -344,7 +347,7 @@ class Subscription(Iterator[Message]):
         self._home.run(self._stream.resume(self._places(places)))
 
     def _places(self, places: Collection[tuple[str, int]] | None) -> Sequence[TopicPartition]:
-        return self.assignment if places is None else [TopicPartition(*place) for place in places]
+        return self.assignment if places is None else chosen(places)
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.admin import Admin
-from penstock.client.arguments import check_seconds, check_text, several
+from penstock.client.arguments import check_seconds, check_text, check_whole, several
 from penstock.client.delivery import Delivery
 from penstock.client.errors import InvalidArgument, PenstockError, TimedOut
 from penstock.client.filter import Filter
@@ -97,6 +97,8 @@ class Client(QueueCalls):
         [3, 4, 5]
         """
         sender = self._sender
+        if on_delivery is not None and not callable(on_delivery):
+            raise InvalidArgument(f"on_delivery is a function, and {on_delivery!r} is none")
         outgoing = sender.prepare(topic, payload, wishes_of(wishes), serializer)
         delivery = Delivery(None if on_delivery is None else partial(call_back, on_delivery))
         if sender.is_duplicate(outgoing, delivery):
@@ -177,7 +179,8 @@ class Client(QueueCalls):
         >>> mq.flush(timeout=10)
         """
         if not self._sender.room.wait_empty(timeout):
-            raise TimedOut(f"{self._sender.room!r} after {timeout} s")
+            left = self._sender.room.messages
+            raise TimedOut(f"{left} messages are not acknowledged yet, after {timeout} s")
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -253,6 +256,7 @@ class Client(QueueCalls):
         ['b']
         """
         place = checked_place(topic, partition, offset)
+        check_whole(0 if limit is None else limit, "limit")
         at = offset if isinstance(offset, int) else self._home.run(self._home.find(place, offset))
         end: int | None = None
         while limit is None or limit > 0:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.arguments import several
-from penstock.client.errors import PenstockError, TransactionAborted
+from penstock.client.errors import Conflict, PenstockError, TransactionAborted
 from penstock.client.home import Home, TransactionCore
 from penstock.client.message import Message, Receipt
 from penstock.client.outgoing import Outgoing, wishes_of
@@ -58,6 +58,8 @@ class Transaction:
         >>> tx.begin()
         >>> tx.abort()
         """
+        if self._core is not None:
+            raise Conflict("the transaction is open already: commit or abort it first")
         self._core = self._home.run(self._home.begin(self.transactional_id, self._timeout))
 
     def commit(self) -> None:
