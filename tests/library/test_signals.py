@@ -259,3 +259,26 @@ def test_a_forked_child_is_told_that_the_connection_is_not_its_own(
     assert complaints == ""
     assert program.noted("told") == ["True"] * 8
     assert program.noted("parent") == ["1"]
+
+
+def test_a_process_that_forgets_to_close_ends_and_has_sent_everything(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    script = """
+        import sys, penstock
+        where, name, way = sys.argv[1:]
+        mq = penstock.connect(where)
+        for number in range(500):
+            mq.send(name, str(number))
+        print("sent", flush=True)
+    """
+    topic = unique("forgotten")
+    program = Program(script, broker.bootstrap, topic, "", tmp_path / "notes")
+    try:
+        complaints = program.process.communicate(timeout=60)[1]
+    finally:
+        program.process.kill()
+    assert complaints == ""
+    assert program.process.returncode == 0
+    with penstock.connect(broker.bootstrap) as mq:
+        assert mq.admin.topic(topic).message_count == 500

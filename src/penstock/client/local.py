@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.app import Broker
+from penstock.client.at_exit import close_at_exit, close_in_background, is_closed_now
 from penstock.client.errors import (
     Closed,
     PenstockError,
@@ -42,8 +42,6 @@ from penstock.model.ids import TopicPartition
 from penstock.model.topic import Topic
 from penstock.runtime.clock import Clock
 from penstock.runtime.disk import Disk
-
-log = logging.getLogger("penstock")
 
 T = TypeVar("T")
 
@@ -89,7 +87,7 @@ class LocalHome:
         except BaseException:
             self._thread.stop()
             raise
-        _close_at_exit(self)
+        close_at_exit(self)
 
     def __repr__(self) -> str:
         return f"<LocalHome {self.broker!r}{' closed' if self._is_closed else ''}>"
@@ -160,7 +158,7 @@ class LocalHome:
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._is_closed or self._thread.is_of_parent
 
     @property
     def addresses(self) -> dict[str, str | None]:
@@ -306,6 +304,8 @@ class LocalHome:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if self._thread.is_of_parent:  # the broker is the parent's, and so is the lock
+            return
         with self._closing:
             if self._is_closed:
                 return
@@ -315,7 +315,7 @@ class LocalHome:
             finally:
                 self._thread.stop()
                 self._writer.end()
-                _homes.discard(self)
+                is_closed_now(self)
 
     async def _close(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -347,34 +347,4 @@ class LocalHome:
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""
         if not self._is_closed:
-            threading.Thread(target=self.close, name="penstock-close", daemon=True).start()
-
-
-# --- processes that forget to close ---------------------------------------------------------------
-
-_homes: set[LocalHome] = set()
-
-
-def _close_at_exit(home: LocalHome) -> None:
-    """Close what is open when the interpreter ends.
-
-    `atexit` would come too late: by then thread pools take no more work, and closing needs them.
-    `threading._register_atexit` is how concurrent.futures itself does it; without it (it is not
-    public) the next start recovers instead.
-    """
-    register = getattr(threading, "_register_atexit", None)
-    if not _homes and register is not None and not _registered:
-        register(_close_all)
-        _registered.append(True)
-    _homes.add(home)
-
-
-_registered: list[bool] = []
-
-
-def _close_all() -> None:
-    for home in list(_homes):
-        try:
-            home.close()
-        except Exception as failure:
-            log.warning("%r was not closed cleanly: %s", home, failure)
+            close_in_background(self)

@@ -39,9 +39,14 @@ class LoopThread:
             asyncio.set_event_loop(None)
             self.loop.close()
 
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether the process has forked since: then the thread exists in the parent only."""
+        return os.getpid() != self._pid
+
     def check(self) -> None:
         """Refuse callers that would wait for ever."""
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             raise Closed(
                 "this was opened before the process forked and does not exist in the child; open "
                 "it after the fork, or let the child connect to the parent's Kafka door"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.client.at_exit import close_at_exit, close_in_background, is_closed_now
 from penstock.client.errors import Closed, NotSupported, OffsetLost, PenstockError
 from penstock.client.features import Features, ask_features, parse_servers
 from penstock.client.home import LATEST, Start, StreamOptions, WhenWritten
@@ -63,6 +64,7 @@ class RemoteHome:
         self._transactions = RemoteTransactions(settings, self._choose)
         if settings.security.mechanism is not None and settings.log_in:
             self._admin = RemoteAdmin(log_in(settings), settings.timeout)
+        close_at_exit(self)
 
     def __repr__(self) -> str:
         return f"<RemoteHome {self._settings.servers}{' closed' if self._is_closed else ''}>"
@@ -260,6 +262,7 @@ class RemoteHome:
             if self._writer is not None:
                 self._writer.close(self._settings.timeout)
             self._is_closed = True
+            is_closed_now(self)
             streams, self._streams = self._streams, []
         for stream in streams:
             with contextlib.suppress(PenstockError):
@@ -271,7 +274,7 @@ class RemoteHome:
 
     def close_soon(self) -> None:
         """Close in the background: nobody is left who could wait for it."""
-        threading.Thread(target=self.close, name="penstock-close", daemon=True).start()
+        close_in_background(self)
 
 
 def _introduced(settings: RemoteSettings) -> tuple[Features, RemoteSettings]:
