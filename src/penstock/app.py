@@ -104,24 +104,31 @@ class Broker:
     # --- opening ----------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Recover, load, and open every door."""
+        """Recover, load, and open every door. What fails leaves nothing locked or open."""
         path = ":memory:" if self.config.memory else str(self._place_of_catalogue())
         self.catalogue = SqliteCatalogue.open(path, on_fatal=self._fatal)
-        contents = await self.catalogue.load()
-        known = {row.topic.name: row.topic.id for row in contents.topics}
         try:
-            await self.store.open(known)
+            await self._open_data()
         except BaseException:
+            await self.store.close(clean=False)
             await self.catalogue.close()
             raise
+        try:
+            await self._open_doors()
+        except BaseException:
+            await self.close()
+            raise
+        self._start_upkeep()
+        self.is_ready = True
+
+    async def _open_data(self) -> None:
+        contents = await self.catalogue.load()
+        await self.store.open({row.topic.name: row.topic.id for row in contents.topics})
         self._report_recovery()
         cluster_id = self.store.properties().get("cluster.id") or new_cluster_id()
         self.store.claim(cluster_id, self.config.node_id)
         await self._build(contents, Cluster(cluster_id, self.config.node_id, []))
         await self._load_state()
-        await self._open_doors()
-        self._start_upkeep()
-        self.is_ready = True
 
     def _place_of_catalogue(self) -> Path:
         data = self.config.data

@@ -101,6 +101,17 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
         penstock.open("")
 
 
+def test_a_broker_that_cannot_open_a_door_says_so_and_leaves_nothing_locked(tmp_path: Path) -> None:
+    with penstock.open(None, kafka="127.0.0.1:0") as other:
+        for door in ("kafka", "amqp", "http"):
+            with pytest.raises(penstock.ConfigurationError, match=r"(?i)address already in use"):
+                penstock.open(tmp_path, **{"kafka": "127.0.0.1:0", door: other.kafka})
+    penstock.open(tmp_path).close()
+    with pytest.raises(penstock.DataDirectoryDamaged, match=r"node\.id=1"):
+        penstock.open(tmp_path, node_id=7)
+    penstock.open(tmp_path).close()
+
+
 def test_forgetting_to_close_loses_nothing_and_is_mentioned(tmp_path: Path) -> None:
     mq = penstock.open(tmp_path, num_partitions=1)
     mq.publish("log", "kept")

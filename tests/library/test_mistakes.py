@@ -186,3 +186,14 @@ def test_an_asynchronous_worker_takes_a_plain_function_too() -> None:
             await asyncio.to_thread(eventually, lambda: found == ["a"])
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("servers", [5, [], [5], None, "", "nowhere"])
+def test_servers_are_addresses(servers: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"like 127\.0\.0\.1:9092"):
+        penstock.connect(servers)
+
+
+def test_an_asynchronous_client_that_is_not_there_yet_says_how_to_have_it() -> None:
+    with pytest.raises(AttributeError, match="no 'publish' yet: await this"):
+        penstock.aio.open(None).publish("t", "x")

@@ -151,3 +151,19 @@ def test_closing_the_client_stops_its_workers(open_mq: Callable[..., Client]) ->
     mq.close()
     assert done.is_set()
     assert handle.handled == 1
+
+
+def test_a_handler_may_stop_its_own_worker(mq: Client) -> None:
+    name = unique("work")
+    took: list[float] = []
+
+    @mq.worker(name, concurrency=2)
+    def handle(message: QueueMessage) -> None:
+        begun = time.monotonic()
+        handle.stop()
+        took.append(time.monotonic() - begun)
+
+    mq.queue(name).publish("enough")
+    eventually(lambda: took != [], within=60)
+    assert took[0] < 25  # it does not wait half a minute for itself
+    assert not handle.is_running

@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 from penstock.client.aio_admin import AsyncAdmin
 from penstock.client.aio_queue_calls import AsyncQueueCalls
@@ -319,6 +319,10 @@ class Opening(Generic[A]):
         self._make = make
         self._kind = kind
         self._client: A | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        words = f"there is no {name!r} yet: await this, or use it with `async with`"
+        raise AttributeError(words, name=name, obj=self)
 
     async def _open(self) -> A:
         self._client = self._kind(await asyncio.to_thread(self._make))

@@ -20,6 +20,7 @@ from penstock.app import Broker
 from penstock.client.at_exit import close_at_exit, close_in_background, is_closed_now
 from penstock.client.errors import (
     Closed,
+    ConfigurationError,
     PenstockError,
     Unavailable,
     in_our_words,
@@ -84,8 +85,10 @@ class LocalHome:
         self._thread = LoopThread("penstock")
         try:
             self._thread.run(self._open(config, clock, disk))
-        except BaseException:
+        except BaseException as failure:
             self._thread.stop()
+            if isinstance(failure, OSError) and not isinstance(failure, PenstockError):
+                raise ConfigurationError(_why_not(failure)) from failure
             raise
         close_at_exit(self)
 
@@ -348,3 +351,9 @@ class LocalHome:
         """Close in the background: nobody is left who could wait for it."""
         if not self._is_closed:
             close_in_background(self)
+
+
+def _why_not(failure: OSError) -> str:
+    """Why a broker cannot open: a port that is taken, a directory that may not be written."""
+    where = f"{failure.filename}: " if failure.filename else ""
+    return f"the broker cannot open: {where}{failure.strerror or failure}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.client.errors import InvalidArgument
 from penstock.client.home import Home
 from penstock.client.partitioner import Partitioner, PartitionFunction, find_partitioner
 from penstock.client.sender import PublishOptions
@@ -149,10 +150,9 @@ def connect(  # tidy: long, because it is the list of what a connection can be
         password,
         sasl_mechanism,
     )
-    names = servers if isinstance(servers, str) else ",".join(servers)
     home = RemoteHome(
         RemoteSettings(
-            names,
+            _one_text(servers),
             client_id,
             security,
             timeout,
@@ -174,6 +174,17 @@ def connect(  # tidy: long, because it is the list of what a connection can be
         watch_of(tracing, metrics, client_id),
     )
     return _client(Client, home, publishing, client_id)
+
+
+def _one_text(servers: object) -> str:
+    """One address or several, as one text."""
+    several: list[Any] = [servers]
+    if isinstance(servers, Iterable) and not isinstance(servers, str):
+        several = list(servers)
+    texts = [each for each in several if isinstance(each, str)]
+    if not texts or len(texts) < len(several):
+        raise InvalidArgument(f"servers are addresses like 127.0.0.1:9092, not {servers!r}")
+    return ",".join(texts)
 
 
 def _client(kind: type[C], home: Home, options: PublishOptions, client_id: str) -> C:

@@ -65,6 +65,7 @@ class Worker:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._is_over = False
+        self._handling: set[int] = set()  # threads
         self._room = threading.Semaphore(concurrency)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix=f"worker-{queue.name}")
         self._messages = queue.consume(prefetch=prefetch or concurrency)
@@ -99,6 +100,7 @@ class Worker:
 
     def _handle(self, message: QueueMessage) -> None:
         told = nullcontext() if self._watch is None else self._watch.processing(message)
+        self._handling.add(threading.get_ident())
         try:
             with told:
                 self.handler(message)
@@ -110,6 +112,7 @@ class Worker:
             if not message.is_settled:
                 message.ack()
         finally:
+            self._handling.discard(threading.get_ident())
             self._room.release()
 
     def _give_up(self, message: QueueMessage, error: Exception) -> None:
@@ -125,6 +128,10 @@ class Worker:
     @property
     def is_running(self) -> bool:
         return self._thread.is_alive()
+
+    def _is_handling(self) -> bool:
+        """Whether this very thread is in the middle of a handler, which cannot wait for itself."""
+        return threading.get_ident() in self._handling
 
     def _take_no_more(self) -> None:
         self._stopping.set()
@@ -147,7 +154,8 @@ class Worker:
             deadline = None if timeout is None else time.monotonic() + timeout
             if threading.current_thread() is not self._thread:
                 self._thread.join(timeout)
-            for _ in range(self._concurrency):  # each permit that is back is a handler that is done
+            # Each permit that is back is a handler that is done, but for the one who calls this.
+            for _ in range(self._concurrency - self._is_handling()):
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 self._room.acquire(timeout=left)
             self._pool.shutdown(wait=False, cancel_futures=True)
