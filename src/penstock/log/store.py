@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
-from penstock.errors import DataDirectoryDamaged, DataDirectoryInUse
+from penstock.errors import DataDirectoryDamaged, DataDirectoryInUse, StorageError
 from penstock.log import checkpoint, layout
 from penstock.log.checkpoint import Checkpoints
 from penstock.log.epochs import LeaderEpochs
@@ -190,11 +190,17 @@ class LogStore:
     def get(
         self, topic: str, topic_id: uuid.UUID, partition: int, settings: LogSettings
     ) -> PartitionLog:
-        """The log of a partition, opened if need be. No disk access when it has no files."""
+        """The log of a partition, opened if need be. No disk access when it has no files.
+
+        Raises `StorageError` when its files cannot be opened now.
+        """
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
         if log is None:
-            log = self._logs[key] = self._load(key, topic_id, settings)
+            try:
+                log = self._logs[key] = self._load(key, topic_id, settings)
+            except OSError as failure:
+                raise StorageError(f"cannot open {key}: {failure}") from failure
         assert log.topic_id == topic_id, (log, topic_id)
         return log
 

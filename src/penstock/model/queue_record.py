@@ -6,7 +6,7 @@
     header amqp.routing-key          with which key
     header amqp.properties           the content header's property flags and list, byte for byte
     header penstock.due              milliseconds since 1970, decimal: not to be delivered before
-    header penstock.source           where a dead letter comes from: `<topic id>/<offset>`
+    header penstock.source           where a dead letter comes from: `<topic>/<offset>/<topic id>`
     header penstock.copy-of          decimal offset: only the bytes of an older message, moved here
     header penstock.targets          of a message that is delayed for long: where it goes when due
 

@@ -196,6 +196,10 @@ class MemoryDisk:
         """Let the next `times` calls of `operation` (on paths containing `path`) raise."""
         self._faults.extend([(operation, path, error)] * times)
 
+    def mend(self) -> None:
+        """Nothing fails any more."""
+        self._faults.clear()
+
     def maybe_fail(self, operation: str, path: str) -> None:
         for fault in self._faults:
             if fault[0] == operation and fault[1] in path:

@@ -101,8 +101,7 @@ class DeadLetterOffice:
             for offset in range(low, high):
                 entry = await live.log.entry_or_wait(live.machine.state.place_of(offset))
                 if entry is not None:
-                    source = f"{queue.topic}/{offset}".encode()
-                    dead.append((self._dead(queue, entry, reason), source))
+                    dead.append((self._dead(queue, entry, reason), live.log.source(offset)))
         return dead
 
     def _dead(self, queue: Queue, entry: Entry, reason: DeadReason) -> Message:
@@ -141,8 +140,12 @@ class DeadLetterOffice:
             target = vhost.queues.get(name)
             if target is None:
                 continue
-            live = await target.wake()
-            await live.admission.recall_sources(self._clock.now_ms())
+            try:
+                live = await target.wake()
+                await live.admission.recall_sources(self._clock.now_ms())
+            except BrokerError:
+                refused.update(indexes)
+                continue
             extras: list[Headers | None] = [_source(dead[at][1]) for at in indexes]
             enqueued = target.enqueue([dead[at][0] for at in indexes], None, extras)
             refused.update(indexes[at] for at in enqueued.refused)

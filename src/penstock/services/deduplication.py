@@ -34,6 +34,13 @@ class Deduplication:
         message_id = told.deduplication_id.encode("utf-8", "surrogateescape")
         return not seen.is_new(message_id, self._clock.now_ms(), told.deduplication_ms)
 
+    def forget(self, vhost: VirtualHost, name: str, told: Telling) -> None:
+        """The message was not taken after all: it may come again."""
+        exchange = vhost.exchanges.get(name)
+        if told.deduplication_id is not None and exchange is not None:
+            message_id = told.deduplication_id.encode("utf-8", "surrogateescape")
+            self._seen(vhost, exchange).forget(message_id)
+
     async def recall(self, vhost: VirtualHost) -> None:
         """Read from the logs what the exchanges of a virtual host saw before a restart."""
         for exchange in list(vhost.exchanges):

@@ -141,10 +141,12 @@ class Delays:
             subscription = live.subscribe(
                 "delays", no_ack=False, exclusive=False, prefetch=_AT_ONCE, priority=0
             )
-            while live.machine.unsettled or self.clock.now_ms() < (hour + 1) * BUCKET_MS:
-                await self._wait(live, subscription, hour)
-                await self._release_some(live, subscription)
-            subscription.cancel()
+            try:
+                while live.machine.unsettled or self.clock.now_ms() < (hour + 1) * BUCKET_MS:
+                    await self._wait(live, subscription, hour)
+                    await self._release_some(live, subscription)
+            finally:
+                subscription.cancel()
             await self._delete(hour, queue)
             return True
         except BrokerError as failure:
@@ -165,12 +167,22 @@ class Delays:
 
     async def _release_some(self, live: LiveQueue, subscription: Subscription) -> None:
         offsets = [one.offset for one in subscription.try_take(_AT_ONCE, 1 << 20)]
+        try:
+            await self._send(live, offsets)
+        except BaseException:  # some may be where they belong: `penstock.source` tells
+            subscription.requeue(offsets)
+            raise
+        if offsets:
+            subscription.ack(offsets)
+
+    async def _send(self, live: LiveQueue, offsets: Sequence[int]) -> None:
+        """Return when these messages are safe in their queues, or refused by them."""
         groups: dict[Queue, tuple[list[Message], list[Headers | None]]] = {}
         for offset in offsets:
             entry = await live.log.entry_or_wait(offset)
             if not isinstance(entry, StoredMessage):
                 continue
-            source = (SOURCE, f"{live.name}/{offset}".encode())
+            source = (SOURCE, live.log.source(offset))
             message = Message(entry.exchange, entry.routing_key, entry.properties, entry.body)
             for queue in self._targets(entry.targets):
                 messages, extras = groups.setdefault(queue, ([], []))
@@ -178,15 +190,15 @@ class Delays:
                 extras.append([source])
         for queue in groups:
             await (await queue.wake()).admission.recall_sources(self.clock.now_ms())
-        waiters = [
-            enqueued.future
-            for queue, (messages, extras) in groups.items()
-            if (enqueued := queue.enqueue(messages, None, extras)).future is not None
-        ]
+        waiters = []
+        for queue, (messages, extras) in groups.items():
+            enqueued = queue.enqueue(messages, None, extras)
+            if enqueued.failure is not None:
+                raise enqueued.failure
+            if enqueued.future is not None:
+                waiters.append(enqueued.future)
         if waiters:
             await asyncio.gather(*waiters)
-        if offsets:
-            subscription.ack(offsets)
 
     def _targets(self, data: bytes | None) -> list[Queue]:
         """The queues that still exist of those a message was routed to."""

@@ -42,7 +42,12 @@ async def fetch(live: LiveQueue, *, no_ack: bool) -> tuple[Delivery, int, Fetche
     """The next message, how many are left, and who is told what became of it."""
     holder = Fetched(live)
     while (offset := live.take_one(holder)) is not None:
-        if not await live.reader.bring(offset):
+        try:
+            is_there = await live.reader.bring(offset)
+        except BaseException:  # the client is gone, or the disk fails: nobody has it
+            live.give_back_unseen(None, [(offset, offset + 1)])
+            raise
+        if not is_there:
             live.forget_missing([offset], None)
             continue
         taken, _ = live.open([(offset, offset + 1)], 1, 1, None)

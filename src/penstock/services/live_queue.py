@@ -46,6 +46,7 @@ class Enqueued(NamedTuple):
 
     future: asyncio.Future[Any] | None  # done when they are safe; None: they are
     refused: Sequence[int] = _NONE  # indexes of those the queue did not take
+    failure: StorageError | None = None  # why none could be written
 
 
 class _Bell(asyncio.Event):
@@ -126,8 +127,9 @@ class LiveQueue:
             appended = self.log.append(
                 messages, now_ms, self.machine.settings, dues=dues, extras=extras, keep=keep
             )
-        except StorageError:
-            return Enqueued(None, everything)
+        except StorageError as failure:
+            self.admission.not_taken(messages, extras)
+            return Enqueued(None, everything, failure)
         self.admission.appended(appended.base_offset, messages)
         self.queue.published += len(messages)
         self.used_ms = now_ms
@@ -309,13 +311,11 @@ class LiveQueue:
         self._perform(self.machine.reject(offsets, holder))
         self._settled(holder, len(offsets))
 
-    def give_back_unseen(self, holder: Subscription, ranges: Sequence[Range]) -> None:
+    def give_back_unseen(self, holder: Subscription | None, ranges: Sequence[Range]) -> None:
         """What was reserved but not taken is as it was before."""
         offsets = [offset for low, high in ranges for offset in range(low, high)]
         self._perform(self.machine.give_back(offsets, holder, counted=False))
-        if not holder.no_ack:
-            self.consumers.settled(holder.consumer, len(offsets))
-        self.wake()
+        self._settled(holder, len(offsets))
 
     def _settled(self, holder: Subscription | None, count: int) -> None:
         if holder is not None and not holder.no_ack:

@@ -8,7 +8,8 @@ further routing keys (CC, BCC) and direct replies are decided here; everything e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.machines.exchange import Route
@@ -56,6 +57,18 @@ class Publication:
         """Every queue has been given its messages."""
         if self.future is None and self._refused:
             self.refused = sorted(self._refused)
+
+    def when_refused(self, tell: Callable[[Sequence[int]], None]) -> None:
+        """Tell the indexes of those that a queue refused, once they are known."""
+
+        def done(safe: asyncio.Future[Sequence[int]]) -> None:
+            if not safe.cancelled() and safe.exception() is None:
+                tell(safe.result())
+
+        if self.future is None:
+            tell(self.refused)
+        else:
+            self.future.add_done_callback(done)
 
     def _safe(self, safe: asyncio.Future[Any], indexes: Sequence[int]) -> None:
         assert self.future is not None
@@ -166,6 +179,7 @@ class Publishing:
         unrouted: list[int] = []
         groups: dict[str, _Group] = {}
         delayed: list[Delayed] = []
+        seen: dict[int, tuple[str, Telling]] = {}  # by an exchange, for the first time
         publication = Publication(unrouted)
         for index, message in enumerate(messages):
             properties = message.properties
@@ -174,8 +188,10 @@ class Publishing:
                 told = telling(properties)
                 found, message = self._route_telling(vhost, message, told, content)
                 seen_by = found.deduplicated
-                if seen_by is not None and self._deduplication.is_duplicate(vhost, seen_by, told):
-                    continue
+                if seen_by is not None:
+                    if self._deduplication.is_duplicate(vhost, seen_by, told):
+                        continue
+                    seen[index] = seen_by, told
                 if found.delayed and told.delay_ms:
                     due_ms = self._clock.now_ms() + told.delay_ms
             else:
@@ -203,7 +219,17 @@ class Publishing:
             if queue is not None:
                 publication.add(queue.enqueue(group.messages, *group.extras()), group.indexes)
         publication.close()
+        if seen:
+            publication.when_refused(partial(self._forget, vhost, seen))
         return publication
+
+    def _forget(
+        self, vhost: VirtualHost, seen: Mapping[int, tuple[str, Telling]], refused: Sequence[int]
+    ) -> None:
+        """Its publisher will send a refused message again: that is no duplicate."""
+        for index in refused:
+            if index in seen:
+                self._deduplication.forget(vhost, *seen[index])
 
     def _route_telling(
         self, vhost: VirtualHost, message: Message, told: Telling, content: _Content

@@ -79,6 +79,19 @@ class Admission:
                 return self._sources.is_new(value, now_ms)
         return True
 
+    def not_taken(
+        self, messages: Sequence[Message], extras: Sequence[Headers | None] | None
+    ) -> None:
+        """These were selected and could not be written: they are no duplicates when they return."""
+        for message in messages if self._seen is not None else ():
+            found = id_of(message.properties)
+            if self._seen is not None and found is not None:
+                self._seen.forget(found)
+        for extra in extras or ():
+            for name, value in extra or ():
+                if self._sources is not None and name == SOURCE and value is not None:
+                    self._sources.forget(value)
+
     async def recall_sources(self, now_ms: int) -> None:
         """Before messages are sent here from elsewhere: see which came before a crash."""
         if self._sources is not None:

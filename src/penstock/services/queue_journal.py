@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from penstock.errors import StorageError
 from penstock.log.flusher import Flusher
@@ -127,20 +128,27 @@ class QueueJournal:
                 self._keep(pending)
 
     async def write_safely(self) -> None:
-        """Write what waits, and return when it is on the medium."""
+        """Write what waits, and return when it is on the medium; StorageError when it cannot be."""
         self.write()
+        if (self._pending or self._settled) and not self.is_closed:
+            raise StorageError(f"cannot write to {self._log.name}")
         await self._flusher.synced(self._log)
 
     def checkpoint(self, record: Checkpoint) -> None:
-        """Write a checkpoint, which makes everything before it superfluous."""
+        """Write a checkpoint, which makes everything before it superfluous once it is safe."""
         self.write()
         at = self._log.end_offset
         try:
             self._append([record])
         except StorageError:
             return
-        self._log.advance_start(at)
         self._since_checkpoint = 0
+        self._flusher.submit(self._log).add_done_callback(partial(self._let_go, at))
+
+    def _let_go(self, at: int, safe: asyncio.Future[None]) -> None:
+        """The checkpoint at that offset is on the medium: what is before it may leave it."""
+        if not safe.cancelled() and safe.exception() is None and not self._log.retired:
+            self._log.advance_start(at)
 
     def close(self, *, write: bool = True) -> None:
         """Write what waits, unless the queue is gone, and do nothing more."""

@@ -10,6 +10,7 @@ so that the queue can settle them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
@@ -29,8 +30,11 @@ from penstock.model.queue_record import (
 )
 from penstock.model.queue_settings import QueueSettings
 from penstock.model.records import Headers
+from penstock.model.topic import topic_id_text
 from penstock.services.queue_pages import Entry, Page, Pages
 from penstock.services.replica import Appended, Replica
+
+_log = logging.getLogger("penstock")
 
 READ_BYTES = 256 << 10
 _SCAN_BYTES = 512 << 10  # of messages that are looked at before others have their turn
@@ -91,6 +95,14 @@ class QueueLog:
             self.pages.add(Page(base, messages, len(batch)))
         return appended
 
+    def source(self, offset: int) -> bytes:
+        """Where a message of this log is, for the `penstock.source` of its copy elsewhere.
+
+        With the id of the topic: another one of that name has the same offsets.
+        """
+        topic_id = topic_id_text(self.replica.log.topic_id)
+        return f"{self.replica.topic}/{offset}/{topic_id}".encode()
+
     @property
     def pending(self) -> int:
         """Messages appended here that are not visible yet."""
@@ -126,7 +138,15 @@ class QueueLog:
     async def scan(self, low: int, high: int, settings: QueueSettings) -> AsyncIterator[Arrival]:
         """`arrivals`, with as much patience as it takes, reading much at a time."""
         while low < high:
-            chunk = await self._patient_read(low, _SCAN_BYTES, high)
+            try:
+                chunk = await self._patient_read(low, _SCAN_BYTES, high)
+            except CorruptRecord as damage:
+                # Nobody can have what is in there; whatever is behind it, somebody must.
+                behind = min(high, await self.replica.log.offset_behind_damage(low))
+                _log.error("messages %d to %d of a queue are lost: %s", low, behind, damage)
+                yield Arrival(low, behind, 0, skipped=((low, behind),))
+                low = behind
+                continue
             if not chunk.data:
                 yield Arrival(low, high, 0, skipped=((low, high),))
                 return

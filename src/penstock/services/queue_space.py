@@ -9,7 +9,7 @@ elsewhere. The copy is safe and the move is in the journal before the segment go
 
 from __future__ import annotations
 
-from penstock.errors import BrokerError
+from penstock.errors import BrokerError, StorageError
 from penstock.log.partition_log import PartitionLog
 from penstock.model.queue_arguments import STREAM
 from penstock.model.queue_journal import Moved
@@ -41,13 +41,25 @@ async def reclaim(queue: Queue, now_ms: int) -> int:
 async def _drop(queue: Queue, live: LiveQueue, now_ms: int) -> None:
     """Move the start of the log up to the segment that holds the first message still needed."""
     log = live.log.replica.log
-    needed = live.machine.state.needed_from()
+    state = live.machine.state
+    needed = state.needed_from()
+    if state.moved and not await _is_written(live):
+        needed = min(needed, *state.moved)  # a crash would look for them where they were
     window_ms = queue.rules.deduplication_ms
     if queue.rules.deduplicates and window_ms is not None:
         needed = min(needed, await _first_since(log, now_ms - window_ms))
     bases = [segment.base_offset for segment in log.segments if segment.base_offset <= needed]
     if bases and bases[-1] > log.start_offset and not live.is_closed:
         live.log.replica.delete_before(bases[-1])
+
+
+async def _is_written(live: LiveQueue) -> bool:
+    """Whether the journal, with every move in it, is on the medium."""
+    try:
+        await live.journal.write_safely()
+    except StorageError:
+        return False
+    return True
 
 
 async def _first_since(log: PartitionLog, time_ms: int) -> int:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from penstock.catalogue.messaging import MessagingCatalogue, QueueRow
 from penstock.errors import (
     AccessRefused,
+    BrokerError,
     InvalidTopicName,
     PreconditionFailed,
     TopicExists,
@@ -123,7 +124,10 @@ class Queues:
         dropped = 0
         for queue in self.all():
             if queue.live is not None:
-                dropped += await reclaim(queue, now_ms)
+                try:
+                    dropped += await reclaim(queue, now_ms)
+                except BrokerError as failure:  # others may have space to give all the same
+                    _log.warning("the space of %s: %s", queue.where, failure)
                 queue.maybe_sleep(now_ms - _IDLE_MS)
         return dropped
 

@@ -156,7 +156,7 @@ class _Redrive:
         for offset, entry, grave in group:
             properties = without_death(entry.properties)
             messages.append(Message(grave.exchange, grave.routing_key, properties, entry.body))
-            extras.append([(SOURCE, f"{self._queue.topic}/{offset}".encode())])
+            extras.append([(SOURCE, self._live.log.source(offset))])
         enqueued = target.enqueue(messages, None, extras)
         refused = set(enqueued.refused)
         if enqueued.future is not None:

@@ -15,7 +15,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 OURS = "penstock."  # how the headers of a dead letter begin
 REASON, PIPELINE, TOPIC = "penstock.reason", "penstock.pipeline", "penstock.topic"
 PARTITION, OFFSET = "penstock.partition", "penstock.offset"
-SOURCE = "penstock.source"  # of a dead letter of a queue: <topic>/<offset>
+SOURCE = "penstock.source"  # of a dead letter of a queue: <topic>/<offset>/<topic id>
 ATTEMPTS = "penstock.attempts"  # how often a record was redriven; stays with it
 
 
@@ -49,7 +49,7 @@ def letters_frame(records: DataFrame) -> DataFrame:
     """Records of a dead-letter topic with `reason`, `origin`, `attempts`, `died`."""
     from pyspark.sql import functions as f
 
-    by_queue = f.regexp_extract(header(SOURCE), r"^([A-Za-z0-9._-]+)/\d+$", 1)
+    by_queue = f.regexp_extract(header(SOURCE), r"^([A-Za-z0-9._-]+)/\d+(/[A-Za-z0-9_-]+)?$", 1)
     return (
         records.withColumn("reason", header(REASON))
         .withColumn("origin", f.coalesce(header(TOPIC), f.when(by_queue != "", by_queue)))
