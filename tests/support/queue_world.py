@@ -7,6 +7,7 @@ started again on the same disk and catalogue.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -32,8 +33,8 @@ LOTS = 1 << 30
 class World:
     """One broker's queues."""
 
-    def __init__(self) -> None:
-        self.disk = MemoryDisk(volatile=True)
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk(volatile=True)
         self.clock = ManualClock()
         self.catalogue = SqliteCatalogue.open(":memory:")
         self.store: LogStore
@@ -164,12 +165,33 @@ def bodies(deliveries: list[Delivery]) -> list[str]:
     return [bytes(delivery.body).decode() for delivery in deliveries]
 
 
-def in_world(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+class SlowDisk(MemoryDisk):
+    """A disk whose syncs wait in a thread until `gate` is set; its reads wait in one, too."""
+
+    def __init__(self) -> None:
+        super().__init__(volatile=True)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    @property
+    def syncs_instantly(self) -> bool:
+        return False
+
+    def maybe_fail(self, operation: str, path: str) -> None:
+        super().maybe_fail(operation, path)
+        if operation == "sync":
+            assert self.gate.wait(30)
+
+
+def in_world(
+    test: Callable[[World], Coroutine[Any, Any, None]],
+    disk: Callable[[], MemoryDisk] | None = None,
+) -> Callable[[], None]:
     """Run a test that is a coroutine in a world of its own."""
 
     def run() -> None:
         async def scenario() -> None:
-            world = World()
+            world = World(disk and disk())
             await world.start()
             await test(world)
             await world.stop()

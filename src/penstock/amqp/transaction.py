@@ -54,9 +54,11 @@ class Transaction:
 
     async def commit(self) -> None:
         channel, messages, targets = self._channel, self._messages, self._targets
+        self._messages, self._targets = [], []
+        # The settlements stay where a channel that closes meanwhile finds them, to roll them back.
+        refused = await self._publish(messages, targets) if messages else ()
         settlements = self._settlements
         self._begin()
-        refused = await self._publish(messages, targets) if messages else ()
         for verb, taken in settlements:
             channel.settle(verb, taken)
         channel.unsettled.forget_settled()

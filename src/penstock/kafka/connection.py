@@ -99,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         for goodbye in self._goodbyes.values():
             goodbye()
         self._goodbyes.clear()
+        self._start_requests()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.space()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from penstock.errors import UnknownTopicOrPartition
 from penstock.log.flusher import Flusher
@@ -67,15 +68,21 @@ class Partitions:
         opening = self._opening.get(key)
         if opening is None:
             opening = self._opening[key] = asyncio.create_task(self._open(known, partition))
-            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+            opening.add_done_callback(partial(self._opened, key))
         # Shielded: one client that goes away must not end the opening that others wait for.
         return await asyncio.shield(opening)
+
+    def _opened(self, key: tuple[str, int], task: asyncio.Task[Replica]) -> None:
+        if self._opening.get(key) is task:  # else its topic is gone, and there may be another
+            del self._opening[key]
 
     async def _open(self, topic: Topic, partition: int) -> Replica:
         settings = self._topics.settings(topic.name)
         log = self._store.get(topic.name, topic.id, partition, log_settings(settings))
         replica = Replica(topic.name, partition, log, self._flusher, settings, self.leader_epoch)
         await replica.load(self._clock.now_ms())
+        if log.retired:
+            raise UnknownTopicOrPartition(f"topic {topic.name!r} has just been deleted")
         self._replicas[topic.name, partition] = replica
         return replica
 
@@ -137,9 +144,10 @@ class Partitions:
 
     async def _topic_deleted(self, topic: Topic) -> None:
         for partition in range(topic.partition_count):
+            self._opening.pop((topic.name, partition), None)
             replica = self._replicas.pop((topic.name, partition), None)
             if replica is not None:
-                replica.wake()
+                replica.abandon()
         self._store.delete(topic.name, topic.id)
 
     def _topic_changed(self, topic: Topic, settings: TopicSettings) -> None:

@@ -267,6 +267,14 @@ class Replica:
                 entry[1].set_result(None)
         self.wake()
 
+    def abandon(self) -> None:
+        """The partition is deleted: nobody need wait for the disk, and readers look elsewhere."""
+        waiting, self._waiting = self._waiting, []
+        for _, waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.wake()
+
     # --- reading ----------------------------------------------------------------------------------
 
     @property
