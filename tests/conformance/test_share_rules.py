@@ -179,6 +179,15 @@ def test_what_a_member_does_not_hold_it_cannot_acknowledge(make_member: MakeMemb
     assert member.outcome((0, 9, ACCEPT)) is E.none
 
 
+def test_an_acknowledgement_of_more_than_was_given_out_costs_nothing(
+    make_member: MakeMember,
+) -> None:
+    member = make_member()
+    member.take()
+    assert member.outcome((0, 1 << 60, ACCEPT)) is E.invalid_record_state
+    assert member.outcome((0, 9, ACCEPT)) is E.none
+
+
 def test_one_wrong_record_spoils_the_partitions_acknowledgements(make_member: MakeMember) -> None:
     member = make_member()
     member.take()

@@ -16,6 +16,7 @@ from uuid import UUID
 from penstock.errors import (
     AccessDenied,
     BrokerError,
+    InvalidRecordState,
     InvalidRequest,
     InvalidShareSessionEpoch,
     UnknownTopicId,
@@ -195,15 +196,16 @@ async def _acknowledge_all(
         answers[key] = None
         try:
             found = await _find(ctx, group_id, key)
-            found.acknowledge(member_id, _parse(batches, may_renew=may_renew))
+            found.acknowledge(member_id, _parse(batches, found, may_renew=may_renew))
             touched.append((key, found))
         except BrokerError as refusal:
             answers[key] = refusal
     return touched, answers
 
 
-def _parse(batches: Iterable[Any], *, may_renew: bool) -> Acknowledgements:
+def _parse(batches: Iterable[Any], of: SharePartition, *, may_renew: bool) -> Acknowledgements:
     """Acknowledgement batches by kind; each has one kind, or one for each offset."""
+    most = of.machine.delivered
     kinds: tuple[list[int], ...] = ([], [], [], [], [])
     following = -1
     highest = _RENEW if may_renew else _REJECT
@@ -215,7 +217,11 @@ def _parse(batches: Iterable[Any], *, may_renew: bool) -> Acknowledgements:
         if len(types) not in (1, size) or not all(_GAP <= kind <= highest for kind in types):
             raise InvalidRequest("an acknowledgement is of no kind that is known")
         if len(types) == 1:
-            kinds[types[0]].extend(range(first, last + 1))
+            # Below the start nothing is held and everything forgiven: it need not be spelled out.
+            some = range(max(first, of.start_offset), last + 1)
+            if last - some.start >= most:
+                raise InvalidRecordState(f"records {first} to {last} are more than anybody holds")
+            kinds[types[0]].extend(some)
         else:
             for offset, kind in enumerate(types, first):
                 kinds[kind].append(offset)
