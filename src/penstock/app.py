@@ -14,6 +14,7 @@ clock or catalogue is in use.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -274,7 +275,12 @@ class Broker:
             services.partitions.expire_producers(config.producer_id_expiration_ms)
 
         async def checkpoint() -> None:
-            await self.store.checkpoint(services.partitions.high_watermarks())
+            try:
+                await self.store.checkpoint(services.partitions.high_watermarks())
+            except OSError as failure:
+                if failure.errno == errno.EIO:  # after which nothing the kernel says is certain
+                    self._fatal(failure)
+                raise
 
         every(
             config.producer_id_expiration_check_interval_ms / 1000,

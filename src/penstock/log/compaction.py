@@ -82,11 +82,16 @@ async def compact(
     segments = [segment for segment in log.segments if segment.base_offset < dirt.end_offset]
     if not segments:
         return dirt.first_dirty_offset
+    pace = pace or Pace()
     cleaner = Cleaner(log.disk, _plan(log, segments, dirt, producers, now_ms, most_keys), pace)
     work = cleaner.run()
     loop = asyncio.get_running_loop()
     while True:
-        cleaned = await loop.run_in_executor(executor, next, work, None)
+        try:
+            cleaned = await loop.run_in_executor(executor, next, work, None)
+        except asyncio.CancelledError:  # a stop, which waits for the threads
+            pace.give_up()
+            raise
         if cleaned is None:
             return cleaner.end_offset
         if not log.swap(cleaned):

@@ -33,7 +33,7 @@ from penstock.log.loading import load_segments
 from penstock.log.open_files import DEFAULT_LIMIT, OpenFiles
 from penstock.log.partition_directory import PartitionDirectory
 from penstock.log.partition_log import PartitionLog
-from penstock.log.recovery import Damage, PartitionRecovery, Recovered
+from penstock.log.recovery import Damage, PartitionRecovery, Recovered, base_offsets
 from penstock.log.settings import LogSettings
 from penstock.log.sync_job import SyncJob
 from penstock.model.ids import TopicPartition
@@ -56,11 +56,20 @@ def check_uninhabited(disk: Disk) -> None:
     lost; either way they are somebody's.
     """
     for name in disk.list():
-        if layout.split_directory(name) and disk.exists(f"{name}/{layout.PARTITION_METADATA}"):
+        if layout.split_directory(name) and _is_partition(disk, name):
             raise DataDirectoryDamaged(
                 f"{disk.describe('')} has partitions ({name}, and perhaps more) but no catalogue "
                 "that says what they are: put catalogue.sqlite back, or choose another directory"
             )
+
+
+def _is_partition(disk: Disk, name: str) -> bool:
+    """Whether a broker made that directory; it may have such a name for other reasons."""
+    try:
+        entries = disk.list(name)
+    except NotADirectoryError:
+        return False
+    return layout.PARTITION_METADATA in entries or bool(base_offsets(entries))
 
 
 class LogStore:
@@ -131,12 +140,8 @@ class LogStore:
             split = layout.split_directory(name)
             if split is not None and (split[0] in known or layout.journal_owner(split[0]) in ids):
                 self._directories.setdefault(split[0], set()).add(split[1])
-            elif layout.is_on_its_way_out(name) or (split is not None and self._is_ours(name)):
+            elif layout.is_on_its_way_out(name) or (split and _is_partition(self.disk, name)):
                 self._threads.submit(self.disk.remove_tree, name)
-
-    def _is_ours(self, name: str) -> bool:
-        """Whether it is a partition's; a directory may have such a name for its own reasons."""
-        return PartitionDirectory(self.disk, name).topic_id() is not None
 
     async def _recover_all(self, known: Mapping[str, uuid.UUID]) -> None:
         """Recover every partition, a few at a time, in threads."""
@@ -331,6 +336,8 @@ class LogStore:
 
     async def _save_state(self, log: PartitionLog) -> SyncJob | None:
         """Save and sync what lies beside a log; None when the disk is full: another time, then."""
+        if log.retired:
+            return None
         try:
             job = log.save_state()
             if job:

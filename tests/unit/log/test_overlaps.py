@@ -7,9 +7,12 @@ import time
 import uuid
 from pathlib import Path
 
+import pytest
+
 from penstock.log import compaction, layout
 from penstock.log.checkpoint import Checkpoints
 from penstock.log.cleaner import Cleaner, CleaningPlan, Part
+from penstock.log.pace import Pace
 from penstock.log.partition_log import PartitionLog
 from penstock.log.retention import retain
 from penstock.log.settings import LogSettings
@@ -221,4 +224,26 @@ def test_compaction_of_a_deleted_topic_says_nothing_of_the_next_of_its_name() ->
 
     loop: asyncio.AbstractEventLoop
     store: LogStore
+    run(check())
+
+
+def test_a_compaction_that_is_given_up_lets_its_thread_go(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(OsDisk(tmp_path), threads=1)
+        log = open_log(store, cleanup_policy=frozenset({"compact"}))
+        for at in range(2000):
+            append(log, make_batch([b"x"], keys=[b"key-%d" % at]))
+        log.roll(NOW_MS)
+        dirt = await compaction.measure(log, 0, log.end_offset, NOW_MS)
+        slow = Pace(work_ms=0, rest_ms=50)  # 200 s of work
+        compacting = asyncio.create_task(
+            compaction.compact(log, dirt, [], NOW_MS, store.executor, pace=slow)
+        )
+        await asyncio.sleep(0.2)
+        compacting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await compacting
+        await store.close()
+        assert not [name for name in store.disk.list("orders-0") if name.endswith(layout.CLEANED)]
+
     run(check())
