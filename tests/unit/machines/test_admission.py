@@ -15,6 +15,7 @@ from penstock.machines.admission import admit
 from penstock.model import batch, compression
 from penstock.model.records import build_batch, build_marker
 from penstock.model.topic_config import TopicSettings, resolve
+from support import batches
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -147,3 +148,19 @@ def test_a_bomb_is_refused_before_it_has_unpacked(codec: int) -> None:
     batch.set_attributes(bomb, 0, len(bomb), codec)
     with pytest.raises(RecordTooLarge, match="unpacks"):
         admit(memoryview(bomb), settings(max_message_bytes="10000000"), NOW)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_small_packed_batch_cannot_claim_millions_of_records(codec: str) -> None:
+    """They would be offsets that nobody wrote, and queues go through them one by one."""
+    data = batches.batch([b"v"] * 10, timestamps=[NOW] * 10, codec=codec)
+    for at, claimed in ((23, (1 << 31) - 2), (57, (1 << 31) - 1)):
+        data = batches.with_header_field(data, at, ">i", claimed)
+    with pytest.raises((CorruptRecord, InvalidRecord)):
+        admit(memoryview(bytearray(data)), settings(), NOW)
+
+
+def test_many_records_that_pack_well_are_taken() -> None:
+    data = batches.batch([b"v"] * 5000, timestamps=[NOW] * 5000, codec="zstd")
+    assert len(data) < 5000
+    assert admit(memoryview(bytearray(data)), settings(), NOW).record_count == 5000
