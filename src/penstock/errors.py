@@ -157,6 +157,10 @@ class InvalidFetchSessionEpoch(BrokerError):
     """The fetch session's epoch is not the expected one."""
 
 
+class FetchSessionTopicIdMismatch(BrokerError):
+    """The fetch session names topics by name and the request by id, or the other way round."""
+
+
 class ElectionNotNeeded(BrokerError):
     """The preferred leader already leads."""
 

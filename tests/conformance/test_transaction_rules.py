@@ -329,3 +329,22 @@ def test_offsets_from_a_stale_generation_are_refused_in_a_transaction(
     answer = wire.call("txn_offset_commit", 3, fields)
     error = answer.topics[0].partitions[0].error_code.name
     assert error in {"unknown_member_id", "illegal_generation"}
+
+
+@pytest.mark.parametrize(("group", "partition"), [("part1", 28), ("part10", 30), ("part11", 29)])
+def test_a_group_lives_in_the_partition_where_tools_look_for_it(
+    wire: Wire, transaction: Transaction, group: str, partition: int
+) -> None:
+    """The hashes of the last two names are negative, where two ways of counting part."""
+    who = {
+        "transactional_id": transaction.id,
+        "producer_id": transaction.producer,
+        "producer_epoch": transaction.epoch,
+    }
+    assert wire.call("add_offsets_to_txn", 3, {**who, "group_id": group}).error_code.value == 0
+    asked = {"transactional_ids": [transaction.id]}
+    (state,) = wire.call("describe_transactions", 0, asked).transaction_states
+    assert [(each.topic, each.partitions) for each in state.topics] == [
+        ("__consumer_offsets", (partition,))
+    ]
+    assert transaction.end(commit=False) == "none"

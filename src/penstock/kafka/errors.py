@@ -81,6 +81,7 @@ RESOURCE_NOT_FOUND = 91
 UNKNOWN_TOPIC_ID = 100
 INCONSISTENT_TOPIC_ID = 103
 TRANSACTIONAL_ID_NOT_FOUND = 105
+FETCH_SESSION_TOPIC_ID_ERROR = 106
 FENCED_MEMBER_EPOCH = 110
 UNRELEASED_INSTANCE_ID = 111
 UNSUPPORTED_ASSIGNOR = 112
@@ -127,6 +128,7 @@ TABLE: dict[type[errors.BrokerError], int] = {
     errors.StorageError: KAFKA_STORAGE_ERROR,
     errors.FetchSessionNotFound: FETCH_SESSION_ID_NOT_FOUND,
     errors.InvalidFetchSessionEpoch: INVALID_FETCH_SESSION_EPOCH,
+    errors.FetchSessionTopicIdMismatch: FETCH_SESSION_TOPIC_ID_ERROR,
     errors.ElectionNotNeeded: ELECTION_NOT_NEEDED,
     errors.CoordinatorNotAvailable: COORDINATOR_NOT_AVAILABLE,
     errors.CoordinatorLoading: COORDINATOR_LOAD_IN_PROGRESS,

@@ -6,6 +6,9 @@
     (id, n)                            incremental: changes only; n must be the one expected
     (id, -1)                           full fetch, close the session
 
+A session names its topics either by name or by id, as the request did that began it; one that
+comes in the other way is told to begin anew. A session with no partition left ends.
+
 The cache is bounded: some clients ask for a new session with every request (notes in Sarama and
 others), so the session that was idle longest goes first. A client whose session is gone is told so
 and begins a new one.
@@ -18,7 +21,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from penstock.errors import FetchSessionNotFound, InvalidFetchSessionEpoch
+from penstock.errors import (
+    FetchSessionNotFound,
+    FetchSessionTopicIdMismatch,
+    InvalidFetchSessionEpoch,
+)
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -45,6 +52,7 @@ class FetchSession:
 
     id: int
     epoch: int
+    by_id: bool
     partitions: OrderedDict[PartitionKey, WantedPartition] = field(default_factory=OrderedDict)
 
     def is_news(
@@ -75,7 +83,11 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(
-        self, session_id: int, partitions: OrderedDict[PartitionKey, WantedPartition]
+        self,
+        session_id: int,
+        partitions: OrderedDict[PartitionKey, WantedPartition],
+        *,
+        by_id: bool = False,
     ) -> FetchSession:
         """A new session over `partitions`, in place of `session_id` if that is one."""
         self._sessions.pop(session_id, None)
@@ -84,7 +96,7 @@ class FetchSessions:
         new_id = 0
         while new_id == 0 or new_id in self._sessions:
             new_id = random.getrandbits(31)
-        session = FetchSession(new_id, 1, partitions)
+        session = FetchSession(new_id, 1, by_id, partitions)
         self._sessions[new_id] = session
         return session
 
@@ -97,8 +109,13 @@ class FetchSessions:
         epoch: int,
         changes: OrderedDict[PartitionKey, WantedPartition],
         forgotten: list[PartitionKey],
-    ) -> FetchSession:
-        """The session with the request's changes made, its epoch moved on."""
+        *,
+        by_id: bool = False,
+    ) -> FetchSession | None:
+        """The session with the request's changes made, its epoch moved on; None when that ends it.
+
+        What a request both names and forgets is forgotten.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionNotFound(f"no fetch session {session_id}")
@@ -106,12 +123,19 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}"
             )
+        if session.by_id != by_id:
+            raise FetchSessionTopicIdMismatch(
+                f"fetch session {session_id} names topics by {'id' if session.by_id else 'name'}"
+            )
         session.epoch = 1 if epoch == _EPOCH_LIMIT else epoch + 1
         self._sessions.move_to_end(session_id)
-        for key in forgotten:
-            session.partitions.pop(key, None)
         for key, wanted in changes.items():
             known = session.partitions.get(key)
             wanted.told = known.told if known else None
             session.partitions[key] = wanted
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return None
         return session

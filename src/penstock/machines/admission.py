@@ -7,13 +7,21 @@ settings make it necessary: a compacted topic needs keys, a bound on old timesta
 from __future__ import annotations
 
 from penstock.errors import (
+    CorruptRecord,
     InvalidRecord,
     InvalidTimestamp,
     RecordListTooLarge,
     RecordTooLarge,
     UnsupportedMessageFormat,
 )
-from penstock.model.batch import HEADER_BYTES, BatchHeader, checked_batches
+from penstock.model.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    checked_batches,
+    crc_is_right,
+    read_header,
+)
+from penstock.model.ids import NO_TIMESTAMP
 from penstock.model.records import UNPACK_LIMIT, read_records
 from penstock.model.topic_config import TopicSettings
 
@@ -28,6 +36,10 @@ def admit(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHea
         batches = checked_batches(records)
     except UnsupportedMessageFormat as old:
         raise InvalidRecord(str(old)) from None
+    except CorruptRecord as damage:
+        if _was_made_so(records):
+            raise InvalidRecord(str(damage)) from None
+        raise
     if len(batches) != 1:
         raise InvalidRecord(f"a partition takes one batch a request, not {len(batches)}")
     header = batches[0][1]
@@ -58,6 +70,16 @@ def admit(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHea
     return header
 
 
+def _was_made_so(records: memoryview) -> bool:
+    """Whether a batch was written wrongly, not damaged on its way: sending it again is no use."""
+    if len(records) < HEADER_BYTES:
+        return True
+    header = read_header(records)
+    if header.magic != 2 or header.size < HEADER_BYTES:
+        return False
+    return header.size > len(records) or crc_is_right(records, 0, header)
+
+
 def _check_records(records: memoryview, header: BatchHeader) -> None:
     """Whether the records are there that the header counts.
 
@@ -72,10 +94,13 @@ def _check_records(records: memoryview, header: BatchHeader) -> None:
     if count > _READ_THROUGH and (not header.codec or count <= header.size - HEADER_BYTES):
         return
     expected = header.base_offset
-    for record in read_records(records, UNPACK_LIMIT):
-        if record.offset != expected:
-            raise InvalidRecord("the records of a batch are not numbered one after the other")
-        expected += 1
+    try:
+        for record in read_records(records, UNPACK_LIMIT):
+            if record.offset != expected:
+                raise InvalidRecord("the records of a batch are not numbered one after the other")
+            expected += 1
+    except CorruptRecord as nonsense:
+        raise InvalidRecord(str(nonsense)) from None  # the checksum is right: it was made so
 
 
 def _check_timestamps(
@@ -89,7 +114,7 @@ def _check_timestamps(
     wrong = tuple(
         (index, f"timestamp {record.timestamp} is not within [{earliest}, {latest}]")
         for index, record in enumerate(read_records(records))
-        if record.timestamp >= 0 and not earliest <= record.timestamp <= latest
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
     )
     if wrong:
         raise InvalidTimestamp(

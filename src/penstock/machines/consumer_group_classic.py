@@ -71,13 +71,13 @@ def join(
     low, high = bounds.min_session_timeout_ms, bounds.max_session_timeout_ms
     if not low <= command.session_timeout_ms <= high:
         raise InvalidSessionTimeout(f"session.timeout.ms must be from {low} to {high}")
-    said = _subscription_of(group, command)
     member_id = command.member_id or command.fresh_member_id
     if member_id not in group.members and len(group.members) >= limits.max_size:
         raise GroupMaxSizeReached(f"the group has {limits.max_size} members")
     if not command.member_id and command.instance_id is None and command.member_id_required:
         required = MemberIdRequired("join again with the member id in this answer", member_id)
         return Decision(reply=JoinReply(member_id, error=required))
+    said = _subscription_of(group, command)
     draft: ConsumerDraft = Draft(group, now_ms)
     holder = None if command.instance_id is None else group.statics.get(command.instance_id)
     if holder is not None and not command.member_id:

@@ -124,8 +124,8 @@ def check_request(command: ConsumerHeartbeat, limits: ConsumerGroupLimits) -> No
     if command.member_epoch == JOINING_EPOCH:
         if command.rebalance_timeout_ms < 0:
             raise InvalidRequest("a joining member says its rebalance timeout")
-        if command.owned:
-            raise InvalidRequest("a joining member owns nothing")
+        if command.owned is None or command.owned:
+            raise InvalidRequest("a joining member says that it owns nothing")
         if command.topic_names is None and command.topic_regex is None:
             raise InvalidRequest("a joining member says what it subscribes to")
     if command.server_assignor is not None and command.server_assignor not in limits.assignors:

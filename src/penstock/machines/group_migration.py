@@ -98,8 +98,12 @@ def may_downgrade(group: ConsumerGroup, limits: GroupLimits) -> bool:
     )
 
 
-def downgrade(group: ConsumerGroup, limits: GroupLimits, now_ms: int) -> Decision:
-    """The records that make a KIP-848 group a classic one again, and the rebalance that follows."""
+def downgrade(group: ConsumerGroup, generation: int, limits: GroupLimits, now_ms: int) -> Decision:
+    """The records that make a KIP-848 group a classic one again, and the rebalance that follows.
+
+    `generation` is the epoch in which its members know the group: with another one they would be
+    told that theirs is over and take their partitions for lost, instead of handing them over.
+    """
     members: list[StoredMember] = []
     protocol = _common_protocol(group)
     for member_id, subscription in group.members.items():
@@ -122,7 +126,7 @@ def downgrade(group: ConsumerGroup, limits: GroupLimits, now_ms: int) -> Decisio
         )
     leader = members[0].member_id
     value = StoredGroup(
-        consumer_protocol.PROTOCOL_TYPE, group.epoch, protocol, leader, now_ms, tuple(members)
+        consumer_protocol.PROTOCOL_TYPE, generation, protocol, leader, now_ms, tuple(members)
     )
     draft: Draft[Group] = Draft(Group(group.group_id), now_ms)
     draft.record(GroupStored(group.group_id, value))

@@ -20,6 +20,8 @@ from penstock.errors import InvalidTopicName
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+# The log of Kafka's controllers: its tools take a topic of this name for that, so nobody gets one.
+METADATA_TOPIC = "__cluster_metadata"
 
 MAX_NAME_LENGTH = 249  # a directory is named `<topic>-<partition>`, with room for a suffix in 255
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

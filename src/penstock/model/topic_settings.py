@@ -205,7 +205,8 @@ SETTINGS: Mapping[str, Setting] = table_of(
             "min.insync.replicas",
             INT,
             "1",
-            "With acks=all, how many replicas must have a record before it is acknowledged.",
+            "With acks=all, how many replicas must have a record before it is acknowledged; "
+            "never more than there are.",
             minimum=1,
         ),
         Setting(

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import (
     GroupIdNotFound,
     InconsistentGroupProtocol,
-    InvalidGroupId,
+    InvalidRequest,
     UnknownMember,
     UnsupportedVersion,
 )
@@ -93,7 +93,7 @@ class ConsumerGroupVerbs:
     async def heartbeat(self, group_id: str, command: ConsumerHeartbeat) -> HeartbeatReply:
         """One step of a member: it joins, changes, reconciles or leaves."""
         if not group_id:
-            raise InvalidGroupId("a group needs a name")
+            raise InvalidRequest("a group needs a name")
         if not self._config.enabled:
             raise UnsupportedVersion("group.coordinator.rebalance.protocols leaves out consumer")
         reply: HeartbeatReply = await self._change(group_id, command)
@@ -198,7 +198,7 @@ class ConsumerGroupVerbs:
         lost_one = any(member_id not in after.members for member_id in group.members)
         if not lost_one or not group_migration.may_downgrade(after, self._classic):
             return decision
-        turned_back = group_migration.downgrade(after, self._classic, now_ms)
+        turned_back = group_migration.downgrade(after, group.epoch, self._classic, now_ms)
         return _joined(decision, turned_back)._replace(reply=decision.reply)
 
     def timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:

@@ -17,6 +17,7 @@ from penstock.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidGroupId,
     NonEmptyGroup,
     StaleMemberEpoch,
     UnstableOffsetCommit,
@@ -193,6 +194,8 @@ class OffsetVerbs:
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> list[tuple[TopicPartition, BrokerError | None]]:
         """Forget offsets of topics that the group does not read (KIP-496)."""
+        if not group_id:
+            raise InvalidGroupId("a group needs a name")
         if self._store.find(group_id) is None:
             raise GroupIdNotFound(f"no group {group_id}")
         outcomes: list[tuple[TopicPartition, BrokerError | None]] = []
@@ -264,8 +267,7 @@ def group_tombstones(lane: Lane) -> list[Any]:
 def _knows_what_it_reads(lane: Lane) -> bool:
     if lane.consumer is not None:
         return True
-    is_consumer = lane.classic.protocol_type == consumer_protocol.PROTOCOL_TYPE
-    return is_consumer and lane.classic.subscribed_topics() is not None
+    return lane.classic.protocol_type == consumer_protocol.PROTOCOL_TYPE
 
 
 def _reads(lane: Lane, topic: str) -> bool:

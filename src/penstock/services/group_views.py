@@ -33,7 +33,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A classic group, whole. What members said and got is shown when the group is stable."""
+    """A classic group, whole. What members said is shown when the group is stable."""
 
     group_id: str
     state: str
@@ -127,7 +127,7 @@ def described(lane: Lane) -> DescribedGroup:
             member.client_id,
             member.client_host,
             member.metadata(group.protocol) if is_stable else b"",
-            member.assignment if is_stable else b"",
+            member.assignment,
         )
         for member in group.members.values()
     )

@@ -53,8 +53,10 @@ class Journal:
         return topic.partition_count if topic is not None else self._partition_count
 
     def partition_for(self, key: str) -> int:
-        # Kafka's `Utils.abs`: the sign bit is cleared, not negated.
-        return (java_hash(key) & 0x7FFFFFFF) % self.partition_count
+        # As Kafka does it, whose tools must find a group where they look: the lowest number, which
+        # has no absolute value in Java, counts as zero.
+        number = java_hash(key)
+        return 0 if number == -(1 << 31) else abs(number) % self.partition_count
 
     async def ensure(self) -> None:
         """Create the topic if this is the first time it is needed."""

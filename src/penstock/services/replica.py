@@ -64,6 +64,7 @@ class Replica:
         "messages_out",
         "partition",
         "producers",
+        "replica_count",
         "settings",
         "topic",
     )
@@ -85,6 +86,7 @@ class Replica:
         self.producers = ProducerStates()
         self.high_watermark = log.start_offset
         self.in_sync_count = 1
+        self.replica_count = 1
         self.messages_in = 0
         self.messages_out = 0
         self.bytes_in = 0
@@ -135,11 +137,8 @@ class Replica:
         self, records: memoryview, now_ms: int, *, acks: int = -1, guard: int = NO_GUARD
     ) -> Appended:
         """Append a client's batch. It is not safe yet: await `safe(appended.end_offset)`."""
-        if acks == -1 and self.in_sync_count < self.settings.min_insync_replicas:
-            raise NotEnoughReplicas(
-                f"{self.in_sync_count} replicas in sync, min.insync.replicas is "
-                f"{self.settings.min_insync_replicas}"
-            )
+        if acks == -1:
+            self._check_in_sync()
         header = admit(records, self.settings, now_ms)
         try:
             if header.producer_id >= 0:
@@ -152,6 +151,14 @@ class Replica:
         if self.settings.log_append_time:
             batches.set_log_append_time(records, 0, header, now_ms)
         return self._append(records, now_ms)
+
+    def _check_in_sync(self) -> None:
+        """More replicas than the partition has cannot be asked for: all of them are enough."""
+        needed = min(self.settings.min_insync_replicas, self.replica_count)
+        if self.in_sync_count < needed:
+            raise NotEnoughReplicas(
+                f"{self.in_sync_count} replicas in sync, min.insync.replicas asks for {needed}"
+            )
 
     def append_own(self, records: bytearray, now_ms: int) -> Appended:
         """Append a batch that the broker made itself: the state of groups and transactions."""

@@ -19,6 +19,7 @@ from penstock.catalogue.catalogue import Catalogue, Shown, TopicRow
 from penstock.errors import (
     DataDirectoryDamaged,
     InvalidConfig,
+    InvalidRequest,
     InvalidTopicName,
     PolicyViolation,
     TopicExists,
@@ -35,6 +36,7 @@ from penstock.machines.placement import (
 )
 from penstock.model import topic_config
 from penstock.model.topic import (
+    METADATA_TOPIC,
     NO_CONFIG,
     Topic,
     check_topic_name,
@@ -187,6 +189,8 @@ class Topics:
         would have been created. Only the broker itself passes `internal`, for its own topics.
         """
         check_topic_name(name)
+        if name == METADATA_TOPIC:
+            raise InvalidRequest(f"{name} is reserved: no topic can have this name.")
         if is_internal(name) and not internal and name not in self._by_name:
             raise PolicyViolation(f"{name} is the broker's own topic, which it creates by itself.")
 

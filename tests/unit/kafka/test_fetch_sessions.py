@@ -6,7 +6,11 @@ from collections import OrderedDict
 
 import pytest
 
-from penstock.errors import FetchSessionNotFound, InvalidFetchSessionEpoch
+from penstock.errors import (
+    FetchSessionNotFound,
+    FetchSessionTopicIdMismatch,
+    InvalidFetchSessionEpoch,
+)
 from penstock.kafka.fetch_sessions import FetchSessions, PartitionKey, WantedPartition
 
 
@@ -18,8 +22,23 @@ def test_a_session_remembers_its_partitions_and_takes_changes() -> None:
     sessions = FetchSessions(10)
     session = sessions.begin(0, _wanted(0, 1))
     resumed = sessions.resume(session.id, 1, _wanted(2), [("t", 0)])
+    assert resumed is not None
     assert list(resumed.partitions) == [("t", 1), ("t", 2)]
     assert resumed.epoch == 2
+
+
+def test_what_is_named_and_forgotten_at_once_is_forgotten_and_ends_an_empty_session() -> None:
+    sessions = FetchSessions(10)
+    session = sessions.begin(0, _wanted(0))
+    assert sessions.resume(session.id, 1, _wanted(0), [("t", 0)]) is None
+    assert len(sessions) == 0
+
+
+def test_a_session_by_names_is_not_resumed_by_ids() -> None:
+    sessions = FetchSessions(10)
+    session = sessions.begin(0, _wanted(0))
+    with pytest.raises(FetchSessionTopicIdMismatch):
+        sessions.resume(session.id, 1, _wanted(), [], by_id=True)
 
 
 def test_a_wrong_epoch_and_an_unknown_session_are_told_apart() -> None:

@@ -58,8 +58,8 @@ def test_a_flipped_bit_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 65])
-def test_a_cut_off_batch_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptRecord):
+def test_a_cut_off_batch_is_no_batch_at_all(cut: int) -> None:
+    with pytest.raises(InvalidRecord):
         admit(one_batch()[:cut], settings(), NOW)
 
 

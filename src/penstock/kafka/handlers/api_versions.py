@@ -38,7 +38,7 @@ async def api_versions(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
         getattr(request, "client_software_version", "x"),
     ):
         if not _SOFTWARE_NAME.fullmatch(text):
-            return {"error_code": codes.INVALID_REQUEST, "api_keys": _advertised}
+            return {"error_code": codes.INVALID_REQUEST, "api_keys": ()}
     return {
         "error_code": codes.NONE,
         "api_keys": _advertised,

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import BrokerError, InvalidRequest
+from penstock.errors import BrokerError, InvalidGroupId, InvalidRequest
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import NONE, error_code
 from penstock.kafka.handlers.groups import authorized_operations, milliseconds, require_group
@@ -85,6 +85,8 @@ async def consumer_group_describe(ctx: RequestContext, request: Any) -> Mapping[
 def _describe(ctx: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
         require_group(ctx, "Describe", group_id)
+        if not group_id:
+            raise InvalidGroupId("a group needs a name")
         group = ctx.broker.groups.consumers.describe(group_id)
     except BrokerError as refusal:
         return {
@@ -114,7 +116,7 @@ def _member(member: DescribedConsumer) -> dict[str, Any]:
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": member.topic_names,
-        "subscribed_topic_regex": member.topic_regex,
+        "subscribed_topic_regex": member.topic_regex or "",
         "assignment": {"topic_partitions": [_topic(topic) for topic in member.assignment]},
         "target_assignment": {"topic_partitions": [_topic(topic) for topic in member.target]},
         "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,

@@ -17,7 +17,9 @@ from penstock.errors import (
     AccessDenied,
     BrokerError,
     FetchSessionNotFound,
+    FetchSessionTopicIdMismatch,
     InvalidFetchSessionEpoch,
+    OffsetOutOfRange,
     UnknownTopicId,
 )
 from penstock.kafka.context import RequestContext
@@ -60,7 +62,11 @@ async def fetch(ctx: RequestContext, body: memoryview) -> list[bytes | bytearray
     request = codec.decode_request(1, ctx.api_version, body)
     try:
         wanted, session, is_incremental = _choose_partitions(ctx, request)
-    except (FetchSessionNotFound, InvalidFetchSessionEpoch) as failure:
+    except (
+        FetchSessionNotFound,
+        FetchSessionTopicIdMismatch,
+        InvalidFetchSessionEpoch,
+    ) as failure:
         return wire.encode(ctx.api_version, [], error_code=error_code(failure))
     limits = _Limits(
         min(request.max_bytes, ctx.broker.config.fetch_max_bytes),
@@ -105,19 +111,22 @@ def _choose_partitions(
     session_id = getattr(request, "session_id", 0)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
     sessions = ctx.broker.sessions
+    by_id = ctx.api_version >= 13
     if epoch == FINAL_EPOCH:
         sessions.close(session_id)
         return named, None, False
     if epoch == INITIAL_EPOCH:
         if not named:
             return named, None, False
-        return named, sessions.begin(session_id, named), False
+        return named, sessions.begin(session_id, named, by_id=by_id), False
     forgotten = [
         (_topic_key(topic), partition)
         for topic in getattr(request, "forgotten_topics_data", ())
         for partition in topic.partitions
     ]
-    session = sessions.resume(session_id, epoch, named, forgotten)
+    session = sessions.resume(session_id, epoch, named, forgotten, by_id=by_id)
+    if session is None:
+        return named, None, False
     return session.partitions, session, True
 
 
@@ -256,14 +265,23 @@ async def _read_one(
 ) -> PartitionData:
     replica.check_epoch(want.current_leader_epoch)
     diverging = _diverging(replica, want)
+    if diverging is not None:
+        return PartitionData(
+            partition,
+            0,
+            replica.high_watermark,
+            replica.last_stable_offset,
+            replica.log.start_offset,
+            diverging=diverging,
+        )
     room = limits.max_bytes - total
     # Once there is something in the response, what does not fit waits for the next one; the first
     # batch is sent whatever its size, or its reader would never get past it (KIP-74).
     chunk = await replica.read(
         want.fetch_offset,
-        0 if diverging else max(0, min(want.max_bytes, room)),
+        max(0, min(want.max_bytes, room)),
         read_committed=limits.read_committed,
-        min_one=total == 0 and limits.max_bytes >= 0 and diverging is None,
+        min_one=total == 0 and limits.max_bytes >= 0,
     )
     aborted: list[tuple[int, int]] | None = None
     if limits.read_committed:
@@ -281,7 +299,6 @@ async def _read_one(
         replica.log.start_offset,
         aborted,
         chunk.data,
-        diverging,
     )
 
 
@@ -290,7 +307,9 @@ def _diverging(replica: Replica, want: WantedPartition) -> tuple[int, int] | Non
     if want.last_fetched_epoch < 0:
         return None
     epoch, end_offset = replica.log.end_offset_for_epoch(want.last_fetched_epoch)
-    if epoch < 0 or (epoch == want.last_fetched_epoch and want.fetch_offset <= end_offset):
+    if epoch < 0:
+        raise OffsetOutOfRange(f"epoch {want.last_fetched_epoch} is not in the history of the log")
+    if epoch == want.last_fetched_epoch and want.fetch_offset <= end_offset:
         return None
     return epoch, end_offset
 

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from penstock.errors import AccessDenied, BrokerError, UnknownMember
+from penstock.errors import (
+    AccessDenied,
+    BrokerError,
+    InconsistentGroupProtocol,
+    UnknownMember,
+)
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, error_code
 from penstock.model.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -138,6 +143,8 @@ async def sync_group(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     )
     try:
         require_group(ctx, "Read", request.group_id)
+        if ctx.api_version >= 5 and None in (command.protocol_type, command.protocol):
+            raise InconsistentGroupProtocol("a member says by which protocol it joined")
         reply = await ctx.broker.groups.sync(request.group_id, command)
     except BrokerError as refusal:
         reply = SyncReply(error=refusal)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import AccessDenied, BrokerError, PolicyViolation, UnsupportedVersion
+from penstock.errors import (
+    AccessDenied,
+    BrokerError,
+    InvalidTopicName,
+    PolicyViolation,
+    UnsupportedVersion,
+)
 from penstock.kafka.context import RequestContext
 from penstock.kafka.errors import INVALID_REQUEST, error_code
 from penstock.model.ids import NO_EPOCH, NO_TIMESTAMP
@@ -58,7 +64,7 @@ async def _look_up(
         replica = await _replica(ctx, topic, part.partition_index, "Describe")
         replica.check_epoch(getattr(part, "current_leader_epoch", -1))
         timestamp = part.timestamp
-        if ctx.api_version < _KNOWN_FROM.get(timestamp, 0):
+        if timestamp < EARLIEST_PENDING or ctx.api_version < _KNOWN_FROM.get(timestamp, 0):
             raise UnsupportedVersion(f"timestamp {timestamp} needs a newer ListOffsets")
         offset, found_at, epoch = await _find(replica, timestamp, read_committed)
     except BrokerError as failure:
@@ -110,7 +116,7 @@ async def delete_records(ctx: RequestContext, request: Any) -> Mapping[str, Any]
             row: dict[str, Any] = {"partition_index": part.partition_index, "low_watermark": -1}
             try:
                 if is_internal(topic.name):
-                    raise PolicyViolation(f"{topic.name} is the broker's own")
+                    raise InvalidTopicName(f"{topic.name} is the broker's own")
                 replica = await _replica(ctx, topic.name, part.partition_index, "Delete")
                 if "delete" not in replica.settings.cleanup_policy:
                     raise PolicyViolation(f"{topic.name} is compacted only: cleanup.policy")

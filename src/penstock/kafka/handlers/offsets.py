@@ -137,8 +137,10 @@ def _fetch_group(ctx: RequestContext, group: Any, require_stable: bool) -> dict[
         )
     except BrokerError as refusal:
         code = error_code(refusal)
-        topics = [_failed_topic(topic, code) for topic in group.topics or ()]
-        # Version 1 has no error for the whole, so each partition carries it.
+        # Before version 2 there is no error for the whole, so each partition carries it; with many
+        # groups in one answer it is only said of the group.
+        failed = group.topics or () if ctx.api_version < 8 else ()
+        topics = [_failed_topic(topic, code) for topic in failed]
         return {"group_id": group.group_id, "error_code": code, "topics": topics}
     if group.topics is None:
         fetched = _fetch_all(ctx, group.group_id, require_stable)
@@ -225,7 +227,7 @@ async def offset_delete(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
             partition = TopicPartition(topic.name, part.partition_index)
             if not ctx.allow("Read", "Topic", topic.name):
                 codes[partition] = error_code(AccessDenied("", "topic"))
-            elif ctx.broker.topics.find(topic.name) is None:
+            elif not _has_partition(ctx, partition):
                 codes[partition] = error_code(UnknownTopicOrPartition(""))
             else:
                 wanted.append(partition)
@@ -251,3 +253,8 @@ async def offset_delete(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
             for topic in request.topics
         ],
     }
+
+
+def _has_partition(ctx: RequestContext, partition: TopicPartition) -> bool:
+    topic = ctx.broker.topics.find(partition.topic)
+    return topic is not None and topic.has_partition(partition.partition)

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.errors import (
     BrokerError,
+    InvalidReplicaAssignment,
     InvalidRequest,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -127,15 +128,13 @@ def _created(ctx: RequestContext, topic: Topic) -> Payload:
 def _assignment(wanted: Any) -> dict[int, Sequence[int]]:
     assignment = {row.partition_index: row.broker_ids for row in wanted.assignments}
     if len(assignment) != len(wanted.assignments):
-        raise InvalidRequest("A partition is assigned twice.")
+        raise InvalidReplicaAssignment("A partition is assigned twice.")
     return assignment
 
 
 def _config(wanted: Any) -> dict[str, str | None]:
-    config = {entry.name: entry.value for entry in wanted.configs}
-    if len(config) != len(wanted.configs):
-        raise InvalidRequest("Error due to duplicate config keys")
-    return config
+    """What the topic shall be configured with; of a setting given twice the last one counts."""
+    return {entry.name: entry.value for entry in wanted.configs}
 
 
 # --- deleting -------------------------------------------------------------------------------------
@@ -154,31 +153,51 @@ async def delete_topics(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
         code = TOPIC_DELETION_DISABLED if ctx.api_version >= 3 else INVALID_REQUEST
         rows = [{"name": name, "topic_id": id_, "error_code": code} for name, id_ in wanted]
         return {"responses": rows}
-    duplicates = _twice([each for each in wanted if each != (None, None)])
-    answers = await asyncio.gather(
-        *(_delete(ctx, each, each in duplicates) for each in dict.fromkeys(wanted))
-    )
+    answers = await asyncio.gather(*(_delete(ctx, each) for each in _look_up(ctx, wanted)))
     return {"throttle_time": ctx.throttle_ms, "responses": answers}
 
 
-async def _delete(ctx: RequestContext, wanted: _Named, twice: bool) -> Payload:
-    name, topic_id = wanted
+def _look_up(ctx: RequestContext, wanted: Sequence[_Named]) -> list[Topic | Payload]:
+    """The topics to delete, or why not; what is named twice, by name and id too, is refused."""
+    duplicates = _twice([each for each in wanted if each != (None, None)])
+    found: list[Topic | Payload] = []
+    for name, topic_id in dict.fromkeys(wanted):
+        try:
+            if (name, topic_id) in duplicates:
+                raise InvalidRequest("Duplicate topic name or id.")
+            found.append(_find(ctx, name, topic_id))
+        except BrokerError as failure:
+            found.append(_not_deleted(name, topic_id, failure))
+    twice = _twice([each.id for each in found if isinstance(each, Topic)])
+    rows = {each.id if isinstance(each, Topic) else at: each for at, each in enumerate(found)}
+    again = InvalidRequest("The topic is named twice: by its name and by its id.")
+    return [
+        _not_deleted(each.name, each.id, again)
+        if isinstance(each, Topic) and each.id in twice
+        else each
+        for each in rows.values()
+    ]
+
+
+async def _delete(ctx: RequestContext, topic: Topic | Payload) -> Payload:
+    if not isinstance(topic, Topic):
+        return topic
     try:
-        topic = _find(ctx, name, topic_id)
-        name, topic_id = topic.name, topic.id
-        if twice:
-            raise InvalidRequest("Duplicate topic name.")
         require_topic(ctx, "Delete", topic.name)
         _charge(ctx, topic.partition_count, _STRICT_DELETE)
         await ctx.broker.topics.delete(topic.name, topic_id=topic.id)
     except BrokerError as failure:
-        return {
-            "name": name,
-            "topic_id": topic_id,
-            "error_code": error_code(failure),
-            "error_message": str(failure),
-        }
-    return {"name": name, "topic_id": topic_id, "error_code": 0, "error_message": None}
+        return _not_deleted(topic.name, topic.id, failure)
+    return {"name": topic.name, "topic_id": topic.id, "error_code": 0, "error_message": None}
+
+
+def _not_deleted(name: str | None, topic_id: uuid.UUID | None, failure: BrokerError) -> Payload:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": error_code(failure),
+        "error_message": str(failure),
+    }
 
 
 def _find(ctx: RequestContext, name: str | None, topic_id: uuid.UUID | None) -> Topic:

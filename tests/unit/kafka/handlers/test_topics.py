@@ -127,16 +127,20 @@ async def test_a_name_given_twice_is_refused_once_and_not_created() -> None:
 
 
 @scenario
-async def test_a_setting_or_partition_given_twice_is_refused() -> None:
+async def test_of_a_setting_given_twice_the_last_one_counts() -> None:
     async with admin() as broker:
-        entry = {"name": "retention.ms", "value": "1"}
+        entries = [{"name": "retention.ms", "value": text} for text in ("1", "2")]
+        (row,) = await create(broker, wanted("a", configs=entries))
+        assert row.error_code == ErrorCode.none
+        assert broker.topics.get("a").config == {"retention.ms": "2"}
+
+
+@scenario
+async def test_a_partition_assigned_twice_is_refused() -> None:
+    async with admin() as broker:
         part = {"partition_index": 0, "broker_ids": (1,)}
-        rows = await create(
-            broker,
-            wanted("a", configs=[entry, entry]),
-            wanted("b", assignments=[part, part]),
-        )
-        assert [row.error_code for row in rows] == [ErrorCode.invalid_request] * 2
+        (row,) = await create(broker, wanted("b", assignments=[part, part]))
+        assert row.error_code == ErrorCode.invalid_replica_assignment
 
 
 @scenario
