@@ -114,8 +114,8 @@ def committed(wire: Wire, topic: str) -> list[bytes]:
     return [one.value for one in records(bytes(partition.records or b""))]
 
 
-def stable_offset(wire: Wire, topic: str, *, version: int = 7) -> int:
-    asked = {"partition_index": 0, "timestamp": -1}
+def stable_offset(wire: Wire, topic: str, *, version: int = 7, timestamp: int = -1) -> int:
+    asked = {"partition_index": 0, "timestamp": timestamp}
     values = {
         "replica_id": -1,
         "isolation_level": 1,
@@ -348,3 +348,14 @@ def test_a_group_lives_in_the_partition_where_tools_look_for_it(
         ("__consumer_offsets", (partition,))
     ]
     assert transaction.end(commit=False) == "none"
+
+
+def test_the_newest_timestamp_of_an_open_transaction_is_not_shown_to_readers_of_committed_records(
+    wire: Wire, topic: str, transaction: Transaction
+) -> None:
+    newest = -3
+    transaction.add(topic)
+    assert transaction.produce(topic, b"a") == "none"
+    assert stable_offset(wire, topic, timestamp=newest) == -1
+    assert transaction.end(commit=True) == "none"
+    eventually(lambda: stable_offset(wire, topic, timestamp=newest) >= 0)

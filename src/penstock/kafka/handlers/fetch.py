@@ -233,13 +233,12 @@ async def _read_each(
     total = 0
     has_errors = False
     for key, want in list(wanted.items()):
-        replica = None
         try:
             replica = await _find(ctx, key)
             data = await _read_one(replica, key[1], want, limits, total)
             replicas.append(replica)
         except BrokerError as failure:
-            data = _failed(key[1], failure, replica)
+            data = PartitionData(key[1], error_code(failure))
             has_errors = True
         total += len(data.records)
         has_errors = has_errors or data.diverging is not None
@@ -312,15 +311,3 @@ def _diverging(replica: Replica, want: WantedPartition) -> tuple[int, int] | Non
     if epoch == want.last_fetched_epoch and want.fetch_offset <= end_offset:
         return None
     return epoch, end_offset
-
-
-def _failed(partition: int, failure: BrokerError, replica: Replica | None) -> PartitionData:
-    if replica is None:
-        return PartitionData(partition, error_code(failure))
-    return PartitionData(
-        partition,
-        error_code(failure),
-        replica.high_watermark,
-        replica.last_stable_offset,
-        replica.log.start_offset,
-    )

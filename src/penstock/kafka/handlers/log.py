@@ -79,7 +79,8 @@ async def _find(replica: Replica, timestamp: int, read_committed: bool) -> Found
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.start_offset, NO_TIMESTAMP, replica.leader_epoch
     if timestamp == MAX_TIMESTAMP:
-        return await log.max_timestamp() or _NOT_FOUND
+        found = await log.max_timestamp()
+        return found if found and found[0] < replica.visible_end(read_committed) else _NOT_FOUND
     if timestamp < 0:  # there is no tiered storage: nothing is in it, nothing waits for it
         return _NOT_FOUND
     upper = replica.visible_end(read_committed)
