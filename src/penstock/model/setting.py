@@ -64,6 +64,13 @@ class Setting:
             raise self._refusal(text, wrong)
         return value
 
+    def canonical(self, text: str) -> str:
+        """`text`, which this setting takes, as tools are shown it: however it was written."""
+        value = self.parse(text)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
     def _check_bounds(self, text: str, value: Value) -> None:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return

@@ -121,7 +121,9 @@ class Configs:
     ) -> DescribedSetting:
         """A setting with what was set for the resource itself, before the broker's `option`."""
         own = overrides.get(setting.name)
-        synonyms = [] if own is None else [Synonym(setting.name, own, source)]
+        synonyms = []
+        if own is not None:
+            synonyms.append(Synonym(setting.name, setting.canonical(own), source))
         if option is not None:
             synonyms += self._broker_synonyms(option)
         return DescribedSetting.of(setting, synonyms)

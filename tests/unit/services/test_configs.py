@@ -46,6 +46,26 @@ async def test_a_value_is_shown_with_everything_beneath_it() -> None:
         assert (plain.source, plain.synonyms) == (ConfigSource.DEFAULT, [])
 
 
+@pytest.mark.parametrize(
+    ("name", "written", "shown"),
+    [
+        ("retention.ms", " 007 ", "7"),
+        ("preallocate", "TRUE", "true"),
+        ("cleanup.policy", " delete , compact", "delete,compact"),
+        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
+        ("compression.type", " gzip", "gzip"),
+    ],
+)
+@scenario
+async def test_a_value_is_shown_in_one_way_however_it_was_written(
+    name: str, written: str, shown: str
+) -> None:
+    async with admin() as broker:
+        await broker.topics.create("orders", config={name: written})
+        setting = found(broker.configs.describe_topic("orders"), name)
+        assert (setting.value, setting.synonyms[0].value) == (shown, shown)
+
+
 @scenario
 async def test_what_a_file_gave_is_static_and_comes_back_when_an_override_goes() -> None:
     async with admin() as broker:
