@@ -42,11 +42,18 @@ _STRICT_CREATE, _STRICT_DELETE, _STRICT_GROW = 6, 5, 3
 
 
 def _charge(ctx: RequestContext, partitions: int, strict_from: int) -> None:
-    """Count a change of so many partitions; raise when the caller is over its quota already."""
-    if ctx.api_version >= strict_from:
-        quotas, now_ms = ctx.broker.quotas, ctx.broker.clock.now_ms()
-        quotas.check_mutations(ctx.principal, ctx.client_id, now_ms)
-    ctx.throttle(CONTROLLER_MUTATION_RATE, partitions)
+    """Count a change of so many partitions; raise when the caller is over its quota already.
+
+    A caller that can be refused is not slowed down for what it was allowed: it may overdraw once,
+    and what it asks next is refused with the time after which it may ask again.
+    """
+    if ctx.api_version < strict_from:
+        ctx.throttle(CONTROLLER_MUTATION_RATE, partitions)
+        return
+    who, now_ms = (ctx.principal, ctx.client_id), ctx.broker.clock.now_ms()
+    ctx.throttle(CONTROLLER_MUTATION_RATE, 0)  # what is overdrawn until now
+    ctx.broker.quotas.check_mutations(*who, now_ms)
+    ctx.broker.quotas.record(CONTROLLER_MUTATION_RATE, *who, partitions, now_ms)
 
 
 def _twice(names: Sequence[Any]) -> set[Any]:
