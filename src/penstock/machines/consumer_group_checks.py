@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.errors import IllegalGeneration, StaleMemberEpoch, UnsupportedVersion
 from penstock.machines.consumer_group import ConsumerGroup
 from penstock.model.consumer_group_records import (
@@ -21,11 +23,15 @@ def check_commit(
     member_id: str,
     instance_id: str | None,
     epoch: int,
+    partitions: Iterable[tuple[str, int]] = (),
     *,
     transactional: bool = False,
     knows_epochs: bool = True,
 ) -> None:
     """A member commits under its epoch; anybody may while the group has no members.
+
+    An earlier epoch is good enough when the member has had every partition since then (KIP-1251):
+    a commit that crosses a rebalance need not be sent again.
 
     A member of the new protocol that commits with a request from before it cannot be told that its
     epoch is stale, so such a request is refused.
@@ -40,7 +46,25 @@ def check_commit(
             raise UnsupportedVersion(
                 "members of consumer groups commit with OffsetCommit 9 or later"
             )
-    _check_epoch(group, member_id, instance_id, epoch)
+    try:
+        _check_epoch(group, member_id, instance_id, epoch)
+    except (IllegalGeneration, StaleMemberEpoch):
+        if not _has_had(group, member_id, epoch, partitions):
+            raise
+
+
+def _has_had(
+    group: ConsumerGroup, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]
+) -> bool:
+    current = group.current(member_id)
+    if not 0 < epoch < current.member_epoch:
+        return False
+    for name, partition in partitions:
+        topic = group.topics.get(name)
+        since = None if topic is None else current.since(topic.topic_id, partition)
+        if since is None or since > epoch:
+            return False
+    return True
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:

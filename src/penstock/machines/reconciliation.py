@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from penstock.machines.consumer_group import MemberState
 from penstock.model.consumer_group_records import CurrentAssignment
-from penstock.model.group_record import Assignment
+from penstock.model.group_record import Assignment, Epochs
 
 
 def reconcile(
@@ -58,7 +58,12 @@ def _next_step(
         if current.state == MemberState.UNREVOKED_PARTITIONS:
             epoch += 1  # it did give back what it was asked to; now there is more
         return CurrentAssignment(
-            epoch, current.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke
+            epoch,
+            current.member_epoch,
+            MemberState.UNREVOKED_PARTITIONS,
+            kept,
+            to_revoke,
+            _epochs(current, target_epoch, kept, to_revoke),
         )
     must_wait = False
     for topic_id, indexes in target.items():
@@ -68,7 +73,20 @@ def _next_step(
         must_wait |= len(free) < len(missing)
         _put(kept, topic_id, tuple(sorted((*have, *free))))
     state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
-    return CurrentAssignment(target_epoch, current.member_epoch, state, kept, {})
+    epochs = _epochs(current, target_epoch, kept)
+    return CurrentAssignment(target_epoch, current.member_epoch, state, kept, {}, epochs)
+
+
+def _epochs(current: CurrentAssignment, target_epoch: int, *held: Assignment) -> Epochs:
+    """Since when the member has each of these: those it had keep their epoch."""
+    epochs: dict[tuple[uuid.UUID, int], int] = {}
+    for assignment in held:
+        for topic_id, indexes in assignment.items():
+            had = current.assigned.get(topic_id, ())
+            for index in indexes:
+                since = current.since(topic_id, index) if index in had else None
+                epochs[topic_id, index] = target_epoch if since is None else since
+    return epochs
 
 
 def _still_owns(owned: Assignment | None, revoked: Assignment) -> bool:

@@ -11,7 +11,8 @@ Keys are non-flexible and start with the type; values are flexible (KIP-482), ve
     type 6   key: group                 value: assignment epoch i32
     type 7   key: group, member         value: target, topics of (id uuid, partitions i32s)
     type 8   key: group, member         value: member epoch i32, previous epoch i32, state i8,
-                                        assigned topics, topics pending revocation
+                                        assigned topics, topics pending revocation, both with
+                                        tags {0: epoch of each partition i32s}
     type 16  key: group, regex          value: topic names, metadata version i64, timestamp i64
 """
 
@@ -22,14 +23,17 @@ from typing import NamedTuple
 
 from penstock.model.fields import FieldReader, FieldWriter
 from penstock.model.group_record import (
+    NO_EPOCHS,
     Assignment,
+    Epochs,
     epoch_value,
     new_value,
     read_assignment,
+    read_dated_assignment,
     read_value,
     record_key,
     target_value,
-    write_assignment,
+    write_dated_assignment,
 )
 
 _GROUP_EPOCH, _TOPICS, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 4, 5, 6, 7, 8, 16
@@ -65,13 +69,24 @@ class Subscription(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """How far a member has come on the way to its target."""
+    """How far a member has come on the way to its target.
+
+    `epochs` says since when it has each partition, those too that it is to give back (KIP-1251).
+    """
 
     member_epoch: int
     previous_epoch: int
     state: int
     assigned: Assignment
     pending_revocation: Assignment
+    epochs: Epochs = NO_EPOCHS
+
+    def since(self, topic_id: uuid.UUID, partition: int) -> int | None:
+        """The epoch in which the member got a partition; None when it does not have it."""
+        held = self.assigned.get(topic_id, ()), self.pending_revocation.get(topic_id, ())
+        if not any(partition in partitions for partitions in held):
+            return None
+        return self.epochs.get((topic_id, partition), self.member_epoch)
 
 
 class ResolvedRegex(NamedTuple):
@@ -249,14 +264,17 @@ def _current_value(current: CurrentAssignment | None) -> bytes | None:
     if current is None:
         return None
     writer = new_value().i32(current.member_epoch).i32(current.previous_epoch).i8(current.state)
-    write_assignment(writer, current.assigned)
-    write_assignment(writer, current.pending_revocation)
+    write_dated_assignment(writer, current.assigned, current.epochs)
+    write_dated_assignment(writer, current.pending_revocation, current.epochs)
     return writer.tags().done()
 
 
 def _read_current(reader: FieldReader) -> CurrentAssignment:
+    member_epoch, previous_epoch, state = reader.i32(), reader.i32(), reader.i8()
+    assigned, epochs = read_dated_assignment(reader)
+    revoked, before = read_dated_assignment(reader)
     return CurrentAssignment(
-        reader.i32(), reader.i32(), reader.i8(), read_assignment(reader), read_assignment(reader)
+        member_epoch, previous_epoch, state, assigned, revoked, {**epochs, **before}
     )
 
 

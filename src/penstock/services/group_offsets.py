@@ -153,7 +153,11 @@ class OffsetVerbs:
         who = (commit.member_id, commit.instance_id, commit.generation)
         if lane.consumer is not None:
             consumer_group_checks.check_commit(
-                lane.consumer, *who, transactional=transactional, knows_epochs=commit.knows_epochs
+                lane.consumer,
+                *who,
+                ((each.topic, each.partition) for each in commit.partitions),
+                transactional=transactional,
+                knows_epochs=commit.knows_epochs,
             )
             return
         member = classic_group.check_commit(lane.classic, *who, transactional=transactional)

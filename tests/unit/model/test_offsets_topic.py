@@ -51,6 +51,13 @@ RECORDS: list[Any] = [
         "g", "m", modern.CurrentAssignment(4, 3, 1, {TOPIC: (0,)}, {TOPIC: (1,)})
     ),
     modern.MemberReconciled("g", "m", modern.CurrentAssignment(-2, 3, 0, {}, {})),
+    modern.MemberReconciled(
+        "g",
+        "m",
+        modern.CurrentAssignment(
+            4, 3, 1, {TOPIC: (0, 2)}, {TOPIC: (1,)}, {(TOPIC, 0): 1, (TOPIC, 2): 4, (TOPIC, 1): 2}
+        ),
+    ),
     modern.RegexResolved("g", "t.*", modern.ResolvedRegex(("t1", "t2"), 8, 999)),
     sharing.ShareMemberSubscribed("g", "m", sharing.ShareSubscription("r", "c", "/h", ("a", "b"))),
     sharing.ShareMemberSubscribed("g", "m", None),

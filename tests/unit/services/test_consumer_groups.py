@@ -320,6 +320,33 @@ def test_members_commit_and_read_under_their_epoch() -> None:
     run(scenario())
 
 
+def test_a_commit_that_crosses_a_rebalance_counts_for_what_the_member_kept() -> None:
+    async def scenario() -> None:
+        journal, clock, topics = MemoryJournal(), ManualClock(), TopicBook(orders=4)
+        async with groups_on(journal, clock, topics=topics) as groups:
+            first, second = Consumer(groups, "m1"), Consumer(groups, "m2")
+            await first.beat()
+            before = first.epoch
+            await second.beat()
+            await converge(first, second)
+            kept, got = first.partitions[0], second.partitions[0]
+            assert before < first.epoch
+        async with groups_on(journal, clock, topics=topics) as groups:  # since when is remembered
+
+            def cross(member: str, *partitions: int) -> Commit:
+                commits = [PartitionCommit("orders", index, 5) for index in partitions]
+                return commit(member, before)._replace(partitions=commits)
+
+            await groups.offsets.commit(cross("m1", kept))
+            for refused in (cross("m1", got), cross("m1", kept, got), cross("m2", got)):
+                with pytest.raises(StaleMemberEpoch):
+                    await groups.offsets.commit(refused)
+            with pytest.raises(StaleMemberEpoch):  # reading is another matter
+                groups.offsets.check_fetch("g", "m1", before)
+
+    run(scenario())
+
+
 def test_groups_survive_a_restart_and_members_go_on_where_they_were() -> None:
     async def scenario() -> None:
         journal, clock, topics = MemoryJournal(), ManualClock(), TopicBook(orders=4)
