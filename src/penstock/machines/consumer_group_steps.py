@@ -152,9 +152,13 @@ def move_member(draft: ConsumerDraft, member_id: str, owned: Assignment | None) 
     def is_free(topic_id: uuid.UUID, index: int) -> bool:
         return group.owners.get((topic_id, index)) in (None, member_id)
 
-    following = reconcile(
-        current, group.targets.get(member_id, NOTHING), group.target_epoch, owned, is_free
-    )
+    def reads(topic_id: uuid.UUID) -> bool:
+        names = group.topic_names(member_id)
+        known = (group.topics[name].topic_id for name in names if name in group.topics)
+        return topic_id in known
+
+    target = group.targets.get(member_id, NOTHING)
+    following = reconcile(current, target, group.target_epoch, owned, is_free, reads)
     if following is current:
         return
     draft.record(MemberReconciled(group.group_id, member_id, following))

@@ -23,15 +23,16 @@ def reconcile(
     target_epoch: int,
     owned: Assignment | None,
     is_free: Callable[[uuid.UUID, int], bool],
+    reads: Callable[[uuid.UUID], bool],
 ) -> CurrentAssignment:
     """Where the member stands after this heartbeat; the same object when it has not moved.
 
     `owned` is what the member says it has, None when it did not say. `is_free` tells whether a
-    partition has no owner other than this member.
+    partition has no owner other than this member, `reads` whether it subscribes to a topic.
     """
     if current.state == MemberState.UNREVOKED_PARTITIONS:
         if _still_owns(owned, current.pending_revocation):
-            return current
+            return _without_unread(current, reads)
     elif current.state == MemberState.STABLE and current.member_epoch == target_epoch:
         return current
     following = _next_step(current, target, target_epoch, owned, is_free)
@@ -87,6 +88,20 @@ def _epochs(current: CurrentAssignment, target_epoch: int, *held: Assignment) ->
                 since = current.since(topic_id, index) if index in had else None
                 epochs[topic_id, index] = target_epoch if since is None else since
     return epochs
+
+
+def _without_unread(
+    current: CurrentAssignment, reads: Callable[[uuid.UUID], bool]
+) -> CurrentAssignment:
+    """A member that gives back already gives back what it no longer subscribes to, too."""
+    unread = {topic_id: held for topic_id, held in current.assigned.items() if not reads(topic_id)}
+    if not unread:
+        return current
+    kept = {topic_id: held for topic_id, held in current.assigned.items() if topic_id not in unread}
+    revoked = dict(current.pending_revocation)
+    for topic_id, held in unread.items():
+        revoked[topic_id] = tuple(sorted((*revoked.get(topic_id, ()), *held)))
+    return current._replace(assigned=kept, pending_revocation=revoked)
 
 
 def _still_owns(owned: Assignment | None, revoked: Assignment) -> bool:

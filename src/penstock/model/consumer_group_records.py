@@ -81,6 +81,13 @@ class CurrentAssignment(NamedTuple):
     pending_revocation: Assignment
     epochs: Epochs = NO_EPOCHS
 
+    def held(self) -> Assignment:
+        """What the member has: what it is assigned, and what it has not given back yet."""
+        held = dict(self.assigned)
+        for topic_id, partitions in self.pending_revocation.items():
+            held[topic_id] = tuple(sorted((*held.get(topic_id, ()), *partitions)))
+        return held
+
     def since(self, topic_id: uuid.UUID, partition: int) -> int | None:
         """The epoch in which the member got a partition; None when it does not have it."""
         held = self.assigned.get(topic_id, ()), self.pending_revocation.get(topic_id, ())

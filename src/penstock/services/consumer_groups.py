@@ -255,7 +255,7 @@ class ConsumerGroupVerbs:
             subscription.client_host,
             subscription.topic_names,
             subscription.topic_regex,
-            self._named(current.assigned),
+            self._named(current.held()),
             self._named(group.targets.get(member_id, {})),
             subscription.classic is not None,
         )

@@ -320,6 +320,38 @@ def test_members_commit_and_read_under_their_epoch() -> None:
     run(scenario())
 
 
+def test_a_member_that_has_to_give_back_is_shown_with_what_it_still_has() -> None:
+    async def scenario() -> None:
+        async with groups_on(MemoryJournal(), ManualClock()) as groups:
+            first, second = Consumer(groups, "m1"), Consumer(groups, "m2")
+            await first.beat()
+            await second.beat()
+            await first.beat()  # it is told to give two back
+            assert len(first.partitions) == 2
+            (described, _) = groups.consumers.describe("g").members
+            assert [topic.partitions for topic in described.assignment] == [(0, 1, 2, 3)]
+            await first.beat()  # it did
+            (described, _) = groups.consumers.describe("g").members
+            assert [list(topic.partitions) for topic in described.assignment] == [first.partitions]
+
+    run(scenario())
+
+
+def test_a_member_that_gives_back_and_unsubscribes_is_told_at_once_to_give_back_all() -> None:
+    async def scenario() -> None:
+        async with groups_on(MemoryJournal(), ManualClock()) as groups:
+            first, second = Consumer(groups, "m1"), Consumer(groups, "m2")
+            await first.beat()
+            await second.beat()
+            await first.beat()
+            reply = await first.beat(owned=None, topic_names=())
+            assert reply.assignment == {}
+            await converge(first, second)
+            assert (first.partitions, second.partitions) == ([], [0, 1, 2, 3])
+
+    run(scenario())
+
+
 def test_a_commit_that_crosses_a_rebalance_counts_for_what_the_member_kept() -> None:
     async def scenario() -> None:
         journal, clock, topics = MemoryJournal(), ManualClock(), TopicBook(orders=4)
