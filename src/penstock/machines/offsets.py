@@ -117,8 +117,9 @@ class GroupOffsets:
         for commit in commits:
             partition = TopicPartition(commit.topic, commit.partition)
             metadata = commit.metadata or ""
-            if len(metadata.encode()) > max_metadata_bytes:
-                too_large = OffsetMetadataTooLarge(f"metadata is over {max_metadata_bytes} bytes")
+            # Kafka's limit, whatever it is called, is on characters as Java counts them.
+            if len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * max_metadata_bytes:
+                too_large = OffsetMetadataTooLarge(f"metadata is over {max_metadata_bytes} long")
                 reply.append((partition, too_large))
                 continue
             value = CommittedOffset(

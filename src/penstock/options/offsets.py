@@ -30,5 +30,8 @@ class OffsetsOptions:
         10 * MINUTE_MS, "Time between two looks for offsets to forget.", minimum=1, unit="ms"
     )
     offset_metadata_max_bytes: int = integer(
-        4096, "Longest text kept with a committed offset.", minimum=0, unit="bytes"
+        4096,
+        "Longest text kept with a committed offset, in characters despite the name.",
+        minimum=0,
+        unit="bytes",
     )

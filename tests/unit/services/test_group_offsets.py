@@ -133,7 +133,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
         async with groups_on(MemoryJournal(), ManualClock(), config) as groups:
             request = commit(1, metadata="12345")
             request = request._replace(
-                partitions=[*request.partitions, PartitionCommit("orders", 1, 7, -1, "1234")]
+                partitions=[*request.partitions, PartitionCommit("orders", 1, 7, -1, "äöü€")]
             )
             (_, refused), (_, accepted) = await groups.offsets.commit(request)
             assert isinstance(refused, OffsetMetadataTooLarge)
