@@ -353,6 +353,10 @@ class PreconditionFailed(BrokerError):
     """It exists but is not as asked for, or an argument is not possible."""
 
 
+class NotForStreams(PreconditionFailed):
+    """A queue of messages can do that; a stream, which is only read, cannot."""
+
+
 class ResourceLocked(BrokerError):
     """The queue belongs to another connection."""
 

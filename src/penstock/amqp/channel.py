@@ -18,6 +18,7 @@ from penstock.amqp.consumer import Consumer
 from penstock.amqp.transaction import Transaction
 from penstock.amqp.unsettled import Taken, Unsettled
 from penstock.services.session import Message
+from penstock.services.subscription import WANTED
 from penstock.wire.amqp.channel import ChannelState
 from penstock.wire.amqp.codes import NOT_FOUND, PRECONDITION_FAILED, AmqpError
 from penstock.wire.amqp.events import Acknowledged, Event, Published, Rejected
@@ -137,6 +138,17 @@ class Channel:
     def free_room(self) -> int:
         return self.room_limit - self._used_room if self.room_limit else 1 << 30
 
+    @property
+    def most_at_once(self) -> int:
+        """How many messages a consumer asks for. Where consumers share their room, one by one: who
+        reserved more than it has room for would make the others' deliveries overtake them."""
+        return 1 if self.room_limit and len(self.consumers) > 1 else WANTED
+
+    def _share_room(self) -> None:
+        if self.room_limit:
+            for consumer in self.consumers.values():
+                consumer.ask_anew()
+
     def take_room(self, count: int) -> None:
         self._used_room += count
 
@@ -147,6 +159,7 @@ class Channel:
     def limit_room(self, limit: int) -> None:
         """basic.qos(global=True)."""
         self.room_limit = limit
+        self._share_room()
         self._wake()
 
     def limit_consumers(self, prefetch: int) -> None:
@@ -185,6 +198,7 @@ class Channel:
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer.tag] = consumer
+        self._share_room()
         consumer.start()
 
     def remove_consumer(self, tag: str) -> None:

@@ -29,8 +29,8 @@ class Consumer:
     """A subscription and the task that empties it. It is the `Source` of its deliveries."""
 
     __slots__ = (
-        "_channel", "_encoder", "_task", "arguments", "exclusive", "is_stopped", "subscription",
-        "tag",
+        "_channel", "_encoder", "_is_asking", "_task", "arguments", "exclusive", "is_stopped",
+        "subscription", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,7 @@ class Consumer:
         self.exclusive = exclusive
         self.arguments = arguments
         self.is_stopped = False
+        self._is_asking = False
 
     def __repr__(self) -> str:
         return f"<Consumer {self.tag!r} of {self.subscription.queue_name!r}>"
@@ -60,6 +61,11 @@ class Consumer:
 
     def settled(self, count: int) -> None:
         self._channel.give_room(count)
+
+    def ask_anew(self) -> None:
+        """How many it may ask for has changed."""
+        if self._is_asking:
+            self.subscription.ask_for(self._channel.most_at_once)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -79,11 +85,19 @@ class Consumer:
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 while not self.is_stopped:
-                    await channel.connection.flow.drained()
+                    flow = channel.connection.flow
+                    if not flow.is_writable or channel.free_room <= 0:
+                        self.subscription.ask_for(0)  # others need not wait for this one
+                    await flow.drained()
                     await channel.room()
                     # What `ready` found is kept for us until `try_take`, so nothing waits between.
-                    await self.subscription.ready()
+                    self._is_asking = True
+                    await self.subscription.ready(channel.most_at_once)
+                    self._is_asking = False
                     self._deliver()
+                    if flow.is_writable and not channel.room_limit and not self.is_stopped:
+                        # At once, or its turn would pass while it comes round to ask.
+                        self.subscription.ask_for(channel.most_at_once)
                     await asyncio.sleep(0)  # others have their turn, however much is ready
             except SubscriptionEnded:
                 if not self.is_stopped:

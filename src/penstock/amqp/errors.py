@@ -15,6 +15,7 @@ from penstock.wire.amqp.codes import AmqpError
 # The first class of an error's ancestry that stands here decides, so the last entry catches all.
 REPLY_CODES: dict[type[BrokerError], int] = {
     errors.NotFound: codes.NOT_FOUND,
+    errors.NotForStreams: codes.NOT_IMPLEMENTED,
     errors.PreconditionFailed: codes.PRECONDITION_FAILED,
     errors.ResourceLocked: codes.RESOURCE_LOCKED,
     errors.AccessRefused: codes.ACCESS_REFUSED,

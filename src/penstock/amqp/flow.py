@@ -72,6 +72,10 @@ class Flow:
                 waiter.set_result(None)
         self.adjust()
 
+    @property
+    def is_writable(self) -> bool:
+        return self._is_writable
+
     async def drained(self) -> None:
         """Wait until the client has read most of what was written."""
         while not self._is_writable:

@@ -10,15 +10,21 @@ Nothing here knows of messages, tasks or sockets.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
+from operator import attrgetter
 
 from penstock.errors import AccessRefused
+
+_turn = attrgetter("turn")
 
 
 class Consumer:
     """One consumer of one queue."""
 
-    __slots__ = ("exclusive", "name", "prefetch", "priority", "unsettled", "wanted")
+    __slots__ = (
+        "exclusive", "is_asking", "name", "prefetch", "priority", "turn", "unsettled", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, *, priority: int = 0, exclusive: bool = False, prefetch: int = 0
@@ -29,6 +35,8 @@ class Consumer:
         self.prefetch = prefetch  # how many it may hold; 0 is any number
         self.unsettled = 0  # how many it holds
         self.wanted = 0  # how many it asks for
+        self.turn = 0  # when it was served last, or came
+        self.is_asking = False  # it wants messages and has room
 
     def __repr__(self) -> str:
         return f"Consumer({self.name!r}, holds {self.unsettled}, wants {self.wanted})"
@@ -44,14 +52,15 @@ class Consumer:
 class Consumers:
     """The consumers of one queue."""
 
-    __slots__ = ("_all", "_asking", "_preferred", "active", "single_active")
+    __slots__ = ("_all", "_asking", "_preferred", "_turns", "active", "single_active")
 
     def __init__(self, *, single_active: bool = False) -> None:
         self.single_active = single_active
         self.active: Consumer | None = None  # only in a queue with a single active consumer
         self._all: dict[Consumer, None] = {}  # in order of arrival
-        # Those that want messages and have room, by priority; the first one is next.
-        self._asking: dict[int, dict[Consumer, None]] = {}
+        # Those that want messages and have room, by priority, and in the order of their turns.
+        self._asking: dict[int, list[Consumer]] = {}
+        self._turns = 0
         self._preferred: Consumer | None = None  # who should be active
 
     def __len__(self) -> int:
@@ -65,6 +74,8 @@ class Consumers:
         if self._all and (consumer.exclusive or next(iter(self._all)).exclusive):
             raise AccessRefused("in exclusive use")
         self._all[consumer] = None
+        self._turns += 1
+        consumer.turn = self._turns
         self._choose()
 
     def remove(self, consumer: Consumer) -> None:
@@ -95,16 +106,16 @@ class Consumers:
             return active
         if not self._asking:
             return None
-        return next(iter(self._asking[max(self._asking)]))
+        return self._asking[max(self._asking)][0]
 
     def gave(self, consumer: Consumer, count: int, *, settled: bool = False) -> None:
         """`count` messages were delivered to the consumer; `settled` if it need not ack them."""
         consumer.wanted -= count
         if not settled:
             consumer.unsettled += count
-        asking = self._asking.get(consumer.priority)
-        if asking is not None:
-            asking.pop(consumer, None)  # and behind the others, if it wants more
+        self._stop_asking(consumer)
+        self._turns += 1
+        consumer.turn = self._turns  # behind the others, if it wants more
         self._place(consumer)
 
     def settled(self, consumer: Consumer, count: int) -> None:
@@ -130,13 +141,18 @@ class Consumers:
 
     def _place(self, consumer: Consumer) -> None:
         """Have the consumer among those that ask, exactly if it wants messages and has room."""
-        asking = self._asking.get(consumer.priority)
-        if consumer.room and consumer in self._all:
-            if asking is None:
-                asking = self._asking[consumer.priority] = {}
-            asking.setdefault(consumer)
-        elif asking is not None:
-            asking.pop(consumer, None)
+        if not (consumer.room and consumer in self._all):
+            self._stop_asking(consumer)
+        elif not consumer.is_asking:
+            consumer.is_asking = True
+            asking = self._asking.setdefault(consumer.priority, [])
+            insort(asking, consumer, key=_turn)
+
+    def _stop_asking(self, consumer: Consumer) -> None:
+        if consumer.is_asking:
+            consumer.is_asking = False
+            asking = self._asking[consumer.priority]
+            del asking[bisect_left(asking, consumer.turn, key=_turn)]
             if not asking:
                 del self._asking[consumer.priority]
 

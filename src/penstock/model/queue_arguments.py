@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeGuard
 
 from penstock.errors import PreconditionFailed
+from penstock.model.field_table import Timestamp
 from penstock.model.queue_settings import Overflow, QueueSettings
 
 Arguments = Mapping[str, object]
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 
-_MOST_MS = 315_360_000_000  # ten years; beyond it a time is a mistake
+MOST_MS = 315_360_000_000  # ten years; beyond it a time is a mistake
 _MOST = (1 << 63) - 1
 
 
@@ -27,12 +30,16 @@ _MOST = (1 << 63) - 1
 # Each returns what is wrong, in RabbitMQ's words where it has some, or None.
 
 
-def _type_of(value: object) -> str:
+def type_of(value: object) -> str:
+    """RabbitMQ's word for the type of a value. How wide a number came is not kept: most clients
+    send 32 bits where they suffice."""
     match value:
         case bool():
             return "bool"
+        case Timestamp():
+            return "timestamp"
         case int():
-            return "long"
+            return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
         case float():
             return "double"
         case str():
@@ -43,45 +50,68 @@ def _type_of(value: object) -> str:
             return "array"
         case dict():
             return "table"
+        case Decimal():
+            return "decimal"
     return "binary"
 
 
-def _integer(low: int, high: int) -> Callable[[object], str | None]:
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether a client sent a number without a fraction; true and a time are none."""
+    return isinstance(value, int) and not isinstance(value, bool | Timestamp)
+
+
+def not_an_integer(value: object) -> str:
+    return f'"expected integer, got {type_of(value)}"'
+
+
+def _integer(
+    low: int, high: int, too_large: str = "max_value_exceeded"
+) -> Callable[[object], str | None]:
     def check(value: object) -> str | None:
-        if not isinstance(value, int) or isinstance(value, bool):
-            return f'"expected integer, got {_type_of(value)}"'
+        if not is_integer(value):
+            return not_an_integer(value)
         if value < min(low, 0):
             return f"{{value_negative,{value}}}"
         if value < low:
             return f"{{value_zero,{value}}}"
         if value > high:
-            return f"{{max_value_exceeded,{value}}}"
+            return f"{{{too_large},{value}}}"
         return None
 
     return check
 
 
+def _milliseconds(low: int) -> Callable[[object], str | None]:
+    return _integer(low, MOST_MS, "value_too_large")
+
+
 def _text(value: object) -> str | None:
-    return None if isinstance(value, str) else f"{{unacceptable_type,{_type_of(value)}}}"
+    return None if isinstance(value, str) else f"{{unacceptable_type,{type_of(value)}}}"
 
 
 def _boolean(value: object) -> str | None:
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{_type_of(value)}}}"
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_of(value)}}}"
 
 
 def _one_of(problem: str, *allowed: str) -> Callable[[object], str | None]:
     def check(value: object) -> str | None:
         if not isinstance(value, str):
-            return f"{{unacceptable_type,{_type_of(value)}}}"
+            return f"{{unacceptable_type,{type_of(value)}}}"
         return None if value in allowed else problem.format(value)
 
     return check
 
 
+def _version(value: object) -> str | None:
+    if not is_integer(value):
+        return not_an_integer(value)
+    return None if value in (1, 2) else f"\"unsupported queue version '{value}'\""
+
+
 def _max_age(value: object) -> str | None:
     if not isinstance(value, str):
-        return f"{{unacceptable_type,{_type_of(value)}}}"
-    return None if age_ms(value) is not None else f"{{invalid_max_age,{value}}}"
+        return f"{{unacceptable_type,{type_of(value)}}}"
+    return None if age_ms(value) is not None else "invalid_max_age"
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "D": 86_400, "M": 2_592_000, "Y": 31_536_000}
@@ -96,8 +126,8 @@ def age_ms(text: str) -> int | None:
 
 
 _KNOWN: Mapping[str, Callable[[object], str | None]] = {
-    "x-expires": _integer(1, _MOST_MS),
-    "x-message-ttl": _integer(0, _MOST_MS),
+    "x-expires": _milliseconds(1),
+    "x-message-ttl": _milliseconds(0),
     "x-dead-letter-exchange": _text,
     "x-dead-letter-routing-key": _text,
     "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", "at-most-once", "at-least-once"),
@@ -107,19 +137,17 @@ _KNOWN: Mapping[str, Callable[[object], str | None]] = {
     "x-max-priority": _integer(0, 255),
     "x-queue-mode": _one_of("\"unsupported queue mode '{}'\"", "default", "lazy"),
     "x-queue-type": _one_of("\"unsupported queue type '{}'\"", CLASSIC, QUORUM, STREAM),
-    "x-queue-version": _integer(1, 2),
+    "x-queue-version": _version,
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _integer(-1, _MOST),
-    "x-consumer-timeout": _integer(1, _MOST_MS),
+    "x-consumer-timeout": _milliseconds(1),
     "x-max-age": _max_age,
     "x-message-deduplication": _boolean,
-    "x-deduplication-window-ms": _integer(1, _MOST_MS),
+    "x-deduplication-window-ms": _milliseconds(1),
     "x-cache-size": _integer(1, _MOST),
-    "x-cache-ttl": _integer(1, _MOST_MS),
-    "x-retention-ms": _integer(-1, _MOST_MS),
+    "x-cache-ttl": _milliseconds(1),
+    "x-retention-ms": _milliseconds(-1),
 }
-# Known to RabbitMQ as well, but not compared: they say how, not what.
-_NOT_COMPARED = frozenset({"x-queue-mode", "x-queue-version", "x-dead-letter-strategy"})
 
 
 def check_arguments(arguments: Arguments, where: str) -> None:
@@ -127,10 +155,8 @@ def check_arguments(arguments: Arguments, where: str) -> None:
     for name, value in arguments.items():
         check = _KNOWN.get(name)
         problem = check(value) if check is not None else None
-        if problem is not None and check is _text:
-            raise PreconditionFailed(
-                f"invalid type '{_type_of(value)}' for arg '{name}' in {where}"
-            )
+        if problem is not None and name == "x-dead-letter-exchange":
+            raise PreconditionFailed(f"invalid type '{type_of(value)}' for arg '{name}' in {where}")
         if problem is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {where}: {problem}")
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
@@ -152,8 +178,6 @@ def check_equivalent(name: str, received: object, current: object, where: str) -
 def check_same_arguments(received: Arguments, current: Arguments, where: str) -> None:
     """Raises PreconditionFailed unless the known arguments are the same."""
     for name in _KNOWN:
-        if name in _NOT_COMPARED:
-            continue
         default = CLASSIC if name == "x-queue-type" else None
         check_equivalent(name, received.get(name, default), current.get(name, default), where)
 
@@ -162,7 +186,7 @@ def _shown(value: object, with_type: bool) -> str:
     if value is None:
         return "none"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"the value '{text}' of type '{_type_of(value)}'" if with_type else f"'{text}'"
+    return f"the value '{text}' of type '{type_of(value)}'" if with_type else f"'{text}'"
 
 
 # --- meaning --------------------------------------------------------------------------------------

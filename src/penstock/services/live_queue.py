@@ -37,6 +37,7 @@ from penstock.services.subscription import Delivery, Subscription
 if TYPE_CHECKING:
     from penstock.services.queue import Queue
 
+_BY_TURNS = 64  # more messages than that are dealt out in equal parts, which costs less
 _SEEN_EVERY = 65_536  # messages, after which it is noted how far they were looked at
 _NONE: tuple[int, ...] = ()
 
@@ -196,16 +197,15 @@ class LiveQueue:
             taker = consumers.next_taker()
             if taker is None:
                 return
-            if not left or taker.priority != priority:  # another round, in equal parts
+            if not left or taker.priority != priority:  # another round: one each, as all expect
                 left, priority = consumers.peers(taker), taker.priority
-                share = -(-ready // left)
+                share = 1 if ready <= _BY_TURNS and left > 1 else -(-ready // left)
             left -= 1
-            subscription = self._subscriptions[taker]
+            holder = self._subscriptions[taker]
             now_ms = self._clock.now_ms() if machine.settings.lock_ms is not None else 0
-            ranges = machine.take(min(taker.room, share), now_ms, subscription)
-            count = sum([high - low for low, high in ranges])
-            consumers.gave(taker, count, settled=subscription.no_ack)
-            subscription.assign(ranges)
+            ranges = machine.take(min(taker.room, share), now_ms, holder)
+            consumers.gave(taker, sum(high - low for low, high in ranges), settled=holder.no_ack)
+            holder.assign(ranges)
             self.journal.touch()
             ready = machine.ready
 

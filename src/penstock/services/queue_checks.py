@@ -11,7 +11,6 @@ from penstock.errors import PreconditionFailed, ResourceLocked
 from penstock.model.queue_arguments import (
     CLASSIC,
     STREAM,
-    check_arguments,
     check_equivalent,
     check_same_arguments,
 )
@@ -42,28 +41,39 @@ def check_same(
     arguments: Mapping[str, object],
 ) -> None:
     """Raises unless a declaration says of the queue what the first one said."""
-    check_arguments(arguments, queue.where)
-    check_equivalent("durable", durable, queue.durable, queue.where)
     if exclusive != queue.exclusive:
         raise _locked(queue)
+    check_equivalent("durable", durable, queue.durable, queue.where)
     check_equivalent("auto_delete", auto_delete, queue.auto_delete, queue.where)
     check_same_arguments(arguments, queue.arguments, queue.where)
+
+
+_NOT_OF_STREAMS = (
+    "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
+    "x-overflow", "x-max-priority", "x-single-active-consumer", "x-delivery-limit",
+    "x-dead-letter-strategy", "x-queue-mode",
+)  # fmt: skip
 
 
 def check_kind(
     arguments: Mapping[str, object], durable: bool, exclusive: bool, auto_delete: bool, where: str
 ) -> None:
-    """Quorum queues and streams last, as with RabbitMQ."""
+    """Quorum queues and streams last, as with RabbitMQ; nothing happens to a stream's messages."""
     kind = arguments.get("x-queue-type", CLASSIC)
     if kind == CLASSIC:
         return
     for wrong, name in (
         (not durable, "non-durable"),
-        (exclusive, "exclusive"),
+        (exclusive, "exclusive-owner"),
         (auto_delete and kind == STREAM, "auto-delete"),
     ):
         if wrong:
             raise PreconditionFailed(f"invalid property '{name}' for {where}")
+    for name in _NOT_OF_STREAMS if kind == STREAM else ():
+        if name in arguments:
+            raise PreconditionFailed(
+                f"invalid arg '{name}' for {where} of queue type rabbit_stream_queue"
+            )
 
 
 def check_name(name: str) -> None:

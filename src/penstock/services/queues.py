@@ -19,6 +19,7 @@ from penstock.errors import (
     AccessRefused,
     BrokerError,
     InvalidTopicName,
+    NotForStreams,
     PreconditionFailed,
     TopicExists,
 )
@@ -164,6 +165,8 @@ class Queues:
         elif name.startswith(RESERVED) and name not in vhost.queues and not passive:
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_name(name)
+        # One that goes with its connection does not outlive the process, whatever is said.
+        lasts = durable and not exclusive
 
         async def work() -> Queue:
             leaving = self._deleting.get((vhost.name, name))
@@ -173,13 +176,13 @@ class Queues:
             if queue is not None:
                 check_owner(queue, owner)
                 if not passive:
-                    check_same(queue, durable, exclusive, auto_delete, arguments)
+                    check_same(queue, lasts, exclusive, auto_delete, arguments)
                 return queue
             where = f"queue '{name}' in vhost '{vhost.name}'"
             check_arguments(arguments, where)
             check_kind(arguments, durable, exclusive, auto_delete, where)
             row = QueueRow(
-                vhost.name, name, "", durable, exclusive, auto_delete, False, dict(arguments)
+                vhost.name, name, "", lasts, exclusive, auto_delete, False, dict(arguments)
             )
             return await self._create(vhost, row, owner)
 
@@ -235,7 +238,7 @@ class Queues:
         queue = vhost.queue(name)
         check_owner(queue, owner)
         if queue.rules.kind == STREAM:
-            raise PreconditionFailed(f"{queue.where} is a stream: nothing is taken out of it")
+            raise NotForStreams(f"queue.purge not supported by stream queues {queue.where}")
         live = await queue.wake()
         count = live.purge()
         await live.journal.write_safely()

@@ -57,7 +57,7 @@ class ReplySubscription:
         self._waiting.append(message)
         self._notify()
 
-    async def ready(self) -> None:
+    async def ready(self, most: int = 0) -> None:
         while not self._waiting:
             if self._ended:
                 raise SubscriptionEnded("the reply consumer was cancelled")
@@ -66,6 +66,9 @@ class ReplySubscription:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def ask_for(self, most: int) -> None:
+        """It takes only what it has room for, and nobody else waits for it."""
 
     def try_take(self, limit: int, max_bytes: int) -> list[Delivery]:
         taken: list[Delivery] = []

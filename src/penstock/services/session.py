@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.errors import AccessRefused, NotForStreams, NotFound, PreconditionFailed
 from penstock.machines.exchange import DEFAULT_EXCHANGE
 from penstock.model.binding import Destination
-from penstock.model.queue_arguments import STREAM
+from penstock.model.queue_arguments import STREAM, is_integer, not_an_integer
 from penstock.model.queue_names import DEFAULT_VHOST
 from penstock.model.queue_record import Message
 from penstock.services.fetching import Fetched, fetch
@@ -277,7 +277,7 @@ class Session:
         found = self.vhost.queue(queue)
         check_owner(found, self)
         if found.rules.kind == STREAM:
-            raise PreconditionFailed(f"{found.where} is a stream: consume from it")
+            raise NotForStreams(f"basic.get not supported by stream queues {found.where}")
         live = await found.wake()
         return await fetch(live, no_ack=no_ack)
 
@@ -322,6 +322,8 @@ class OwnersSession(Session):
 
 def _priority(arguments: Arguments, where: str) -> int:
     priority = arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise PreconditionFailed(f"invalid arg 'x-priority' for a consumer of {where}: no number")
+    if not is_integer(priority):
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for {where}: {not_an_integer(priority)}"
+        )
     return priority

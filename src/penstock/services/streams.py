@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import PreconditionFailed, SubscriptionEnded
+from penstock.errors import NotForStreams, PreconditionFailed, SubscriptionEnded
 from penstock.model.field_table import Timestamp
 from penstock.model.queue_arguments import age_ms
 from penstock.model.queue_settings import DEFAULT_SETTINGS
@@ -58,9 +58,7 @@ class StreamSubscription:
         "tag",
     )
 
-    def __init__(
-        self, queue: Queue, readers: list[_Reader], tag: str, *, no_ack: bool, prefetch: int
-    ) -> None:
+    def __init__(self, queue: Queue, readers: list[_Reader], tag: str, *, prefetch: int) -> None:
         self._queue = queue
         self._readers = readers
         self._ready: deque[Delivery] = deque()
@@ -69,7 +67,7 @@ class StreamSubscription:
         self._ended = False
         self.tag = tag
         self.queue_name = queue.name
-        self.no_ack = no_ack
+        self.no_ack = False
         self.prefetch = prefetch
         self.reply_to = ""
         queue.readers += 1
@@ -81,9 +79,9 @@ class StreamSubscription:
 
     @property
     def _room(self) -> int:
-        return self.prefetch - self._unsettled if self.prefetch and not self.no_ack else _AHEAD
+        return self.prefetch - self._unsettled if self.prefetch else _AHEAD
 
-    async def ready(self) -> None:
+    async def ready(self, most: int = _AHEAD) -> None:
         """Return when there is something to take."""
         while not (self._ready and self._room > 0):
             if self._ended or self._queue.is_deleted:
@@ -114,6 +112,9 @@ class StreamSubscription:
             if len(self._ready) >= enough:
                 return
 
+    def ask_for(self, most: int) -> None:
+        """It takes only what it has room for, and nobody else waits for it."""
+
     def try_take(self, limit: int, max_bytes: int) -> list[Delivery]:
         """Up to `limit` messages, about `max_bytes` of them."""
         taken: list[Delivery] = []
@@ -122,8 +123,7 @@ class StreamSubscription:
             delivery = self._ready.popleft()
             max_bytes -= len(delivery.body)
             taken.append(delivery)
-        if not self.no_ack:
-            self._unsettled += len(taken)
+        self._unsettled += len(taken)
         return taken
 
     def cancel(self) -> None:
@@ -149,13 +149,17 @@ async def subscribe_to_stream(
     queue: Queue, tag: str, *, no_ack: bool, prefetch: int, arguments: Mapping[str, object]
 ) -> StreamSubscription:
     """A reader that begins where the arguments say."""
-    if not no_ack and not prefetch:
-        raise PreconditionFailed(f"consumer prefetch count is not set for stream {queue.where}")
+    if no_ack:
+        raise NotForStreams(
+            f"automatic acknowledgement not supported by stream queues {queue.where}"
+        )
+    if not prefetch:
+        raise PreconditionFailed(f"consumer prefetch count is not set for '{queue.where}'")
     wanted = arguments.get("x-stream-offset", "next")
     readers = []
     for log in await _logs(queue):
         readers.append(_Reader(log, await _start(log, wanted, queue)))
-    return StreamSubscription(queue, readers, tag, no_ack=no_ack, prefetch=prefetch)
+    return StreamSubscription(queue, readers, tag, prefetch=prefetch)
 
 
 async def stream_length(queue: Queue) -> int:
@@ -199,7 +203,7 @@ async def _start(log: QueueLog, wanted: object, queue: Queue) -> int:
             assert age is not None
             return await _at_time(log, queue.host.clock.now_ms() - age, end)
     raise PreconditionFailed(
-        f"invalid arg 'x-stream-offset' for a consumer of {queue.where}: {wanted!r}"
+        f"invalid arg 'x-stream-offset' for {queue.where}: {{invalid_stream_offset_arg,{wanted!r}}}"
     )
 
 

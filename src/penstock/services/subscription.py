@@ -103,8 +103,9 @@ class Subscription:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    async def ready(self) -> None:
-        """Return when messages are reserved for this consumer; SubscriptionEnded when never."""
+    async def ready(self, most: int = WANTED) -> None:
+        """Return when messages are reserved for this consumer, `most` at most; SubscriptionEnded
+        when never."""
         while True:
             if self._ended:
                 raise SubscriptionEnded(f"queue '{self.queue_name}' has no such consumer")
@@ -116,7 +117,7 @@ class Subscription:
                     self._reserved[:1] = [(low + 1, high)] if low + 1 < high else []
                     self._live.forget_missing([low], self)
                 continue
-            self._live.want(self, WANTED)
+            self._live.want(self, most)
             if self._reserved:
                 continue
             self._waiter = asyncio.get_running_loop().create_future()
@@ -124,6 +125,15 @@ class Subscription:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def ask_for(self, most: int) -> None:
+        """Have its place among those who wait before `ready` is called; with 0, give it up."""
+        if self._ended:
+            return
+        self._live.want(self, most)
+        if not most and self._reserved:
+            reserved, self._reserved = self._reserved, []
+            self._live.give_back_unseen(self, reserved)
 
     def try_take(self, limit: int, max_bytes: int) -> list[Delivery]:
         """Up to `limit` of the reserved messages, about `max_bytes` of them; [] if there are none.

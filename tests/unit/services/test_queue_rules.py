@@ -492,7 +492,7 @@ async def test_a_stream_is_read_by_everybody_from_where_they_like(world: World) 
     await world.publish("s", *"de")
 
     async def read(offset: object) -> list[str]:
-        reader = await world.consume("s", no_ack=True, arguments={"x-stream-offset": offset})
+        reader = await world.consume("s", prefetch=100, arguments={"x-stream-offset": offset})
         got = bodies(await take(reader, wait=False))
         reader.cancel()
         return got
@@ -519,7 +519,7 @@ async def test_a_topic_of_several_partitions_can_be_read_as_a_stream(world: Worl
     await world.settle()
     await world.declare("events", x_queue_type="stream")
     assert (await world.session.declare_queue("events", passive=True)).message_count == 3
-    reader = await world.consume("events", no_ack=True, arguments={"x-stream-offset": "first"})
+    reader = await world.consume("events", prefetch=100, arguments={"x-stream-offset": "first"})
     assert sorted(bodies(await take(reader))) == ["0", "1", "2"]
     reader.cancel()
     await world.session.delete_queue("events")
