@@ -1,6 +1,7 @@
 """What a dead letter says of its death: the headers `x-death` and `x-first-death-*`.
 
-`x-death` is a list with an entry for each queue and reason, the latest first, each with how often.
+`x-death` is a list with an entry for each queue and reason, the latest first, each with how often
+and with the circumstances of the first time.
 Everything else in the message's properties stays byte for byte, except the expiration, which would
 kill it again; the entry keeps it as `original-expiration`.
 """
@@ -27,33 +28,43 @@ class Death(NamedTuple):
     time_ms: int
 
 
-def with_death(properties: bytes, death: Death) -> bytes:
-    """The properties of the dead letter."""
+def with_death(properties: bytes, death: Death, *, without: Sequence[str] = ()) -> bytes:
+    """The properties of the dead letter, less the headers that it shall not have."""
     parsed = parse(properties)
     entries = parsed.header_entries
+    for name in without:
+        entries.pop(name, None)
+    is_first = DEATH not in entries
     history = deaths(parsed)
-    entry: dict[str, object] = {"count": 1}
     for index, earlier in enumerate(history):
         if earlier.get("queue") == death.queue and earlier.get("reason") == death.reason:
+            # Only the count changes: the rest says how it died here for the first time.
             count = earlier.get("count")
-            entry["count"] = count + 1 if isinstance(count, int) else 1
+            entry = {**earlier, "count": count + 1 if isinstance(count, int) else 1}
             del history[index]
             break
-    entry |= {
+    else:
+        entry = _entry(death, parsed.expiration)
+    entries[DEATH] = encode_value([entry, *history])
+    if is_first:
+        entries["x-first-death-exchange"] = encode_value(death.exchange)
+        entries["x-first-death-queue"] = encode_value(death.queue)
+        entries["x-first-death-reason"] = encode_value(str(death.reason))
+    return parsed.with_headers(entries, without=EXPIRATION)
+
+
+def _entry(death: Death, expiration: str | None) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "count": 1,
         "reason": str(death.reason),
         "queue": death.queue,
         "time": Timestamp(death.time_ms // 1000),
         "exchange": death.exchange,
         "routing-keys": list(death.routing_keys),
     }
-    if parsed.expiration is not None:
-        entry["original-expiration"] = parsed.expiration
-    entries[DEATH] = encode_value([entry, *history])
-    if "x-first-death-reason" not in entries:
-        entries["x-first-death-exchange"] = encode_value(death.exchange)
-        entries["x-first-death-queue"] = encode_value(death.queue)
-        entries["x-first-death-reason"] = encode_value(str(death.reason))
-    return parsed.with_headers(entries, without=EXPIRATION)
+    if expiration is not None:
+        entry["original-expiration"] = expiration
+    return entry
 
 
 def deaths(parsed: MessageProperties) -> list[dict[str, object]]:

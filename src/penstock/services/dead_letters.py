@@ -42,6 +42,7 @@ class DeadLetterOffice:
         self._find = find
         self._waiting: dict[Queue, deque[DeadLetters]] = {}
         self._tasks: dict[Queue, asyncio.Task[None]] = {}
+        self._refused: dict[Queue, list[_Letter]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self.buried = 0
 
@@ -61,9 +62,21 @@ class DeadLetterOffice:
         dead: list[_Letter] = [
             (self._dead(queue, one, DeadReason.MAXLEN), None) for one in messages
         ]
-        task = asyncio.get_running_loop().create_task(self._deliver(queue, dead))
+        if queue in self._refused:  # the task that works them off, in order, finds these as well
+            self._refused[queue] += dead
+            return
+        self._refused[queue] = dead
+        task = asyncio.get_running_loop().create_task(self._work_off_refused(queue))
         self._others.add(task)
         task.add_done_callback(self._others.discard)
+
+    async def _work_off_refused(self, queue: Queue) -> None:
+        try:
+            while dead := self._refused.get(queue):
+                self._refused[queue] = []
+                await self._deliver(queue, dead)
+        finally:
+            self._refused.pop(queue, None)
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *self._others]
@@ -109,10 +122,12 @@ class DeadLetterOffice:
         key = rules.dead_letter_routing_key
         keys = [entry.routing_key, *telling(entry.properties).copies]
         death = Death(queue.name, reason, entry.exchange, keys, self._clock.now_ms())
+        # A key of the queue's own stands for all keys of the message, so the others go.
+        without = () if key is None else ("CC",)
         return Message(
             rules.dead_letter_exchange or "",
             entry.routing_key if key is None else key,
-            with_death(entry.properties, death),
+            with_death(entry.properties, death, without=without),
             entry.body,
         )
 
@@ -160,9 +175,7 @@ class DeadLetterOffice:
 
     def _targets(self, vhost: VirtualHost, queue: Queue, message: Message) -> list[str]:
         content = message_properties.parse(message.properties)
-        keys = [message.routing_key]
-        if queue.rules.dead_letter_routing_key is None:
-            keys += telling(message.properties).copies
+        keys = [message.routing_key, *telling(message.properties).copies]
         found = vhost.exchanges.route_all(message.exchange, keys, _Content(content))
         return [name for name in found.queues if not is_going_in_circles(message.properties, name)]
 

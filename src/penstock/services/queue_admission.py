@@ -61,10 +61,7 @@ class Admission:
         self, messages: Sequence[Message], extras: Sequence[Headers | None] | None, now_ms: int
     ) -> Selection:
         """Which of these the queue takes. `extras` are the further headers of each."""
-        kept: Sequence[int] = range(len(messages))
-        room = self._room(messages)
-        refused = kept[room:]
-        kept = kept[:room]
+        kept, refused = self._fitting(messages)
         if self._seen is not None:
             kept = [at for at in kept if self._is_new(messages[at], now_ms)]
         if self._sources is not None and extras is not None:
@@ -158,22 +155,25 @@ class Admission:
             return True
         return self._seen.is_new(found, now_ms, telling(message.properties).deduplication_ms)
 
-    def _room(self, messages: Sequence[Message]) -> int:
-        """How many of these fit into a queue that refuses what is too much."""
+    def _fitting(self, messages: Sequence[Message]) -> tuple[Sequence[int], Sequence[int]]:
+        """Which of these fit into a queue that refuses what is too much, and which do not."""
         room, room_bytes = self._machine.room()
         if room is None and room_bytes is None:
-            return len(messages)
-        pending = self._log.pending
-        count = 0
-        for message in messages:
-            if room is not None and count + pending >= room:
-                break
-            if room_bytes is not None:
-                if room_bytes <= 0:
-                    break
-                room_bytes -= len(message.body)
-            count += 1
-        return count
+            return range(len(messages)), ()
+        pending, pending_bytes = self._log.pending, self._log.pending_bytes
+        kept: list[int] = []
+        refused: list[int] = []
+        for index, message in enumerate(messages):
+            size = len(message.body)
+            if (room is not None and pending >= room) or (
+                room_bytes is not None and pending_bytes + size > room_bytes
+            ):
+                refused.append(index)
+                continue
+            pending += 1
+            pending_bytes += size
+            kept.append(index)
+        return kept, refused
 
 
 def id_of(properties: bytes) -> bytes | None:

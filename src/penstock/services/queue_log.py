@@ -108,6 +108,11 @@ class QueueLog:
         """Messages appended here that are not visible yet."""
         return sum(arrival.high - arrival.low for arrival in self._own if not arrival.skipped)
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of their bodies, if the queue measures its messages."""
+        return sum(sum(arrival.marks.sizes or ()) for arrival in self._own)
+
     # --- what has become visible ------------------------------------------------------------------
 
     def arrivals(self, low: int, high: int, settings: QueueSettings) -> Iterator[Arrival | None]:
