@@ -2,11 +2,13 @@
 
 Everything a queue does not need to know is decided here: the exchange may be written to, the
 properties are well formed, the user is who they say, the expiration is a number, CC and BCC are
-lists of strings. A message that fails ends its channel with 406, as with RabbitMQ.
+lists (what is no string in them is no key). A message that fails ends its channel with 406, as with
+RabbitMQ.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.amqp.errors import amqp_error
@@ -19,6 +21,7 @@ from penstock.model.message_properties import (
     USER_ID,
     MessageProperties,
 )
+from penstock.model.queue_arguments import MOST_MS, type_of
 from penstock.wire.amqp.codes import (
     FRAME_ERROR,
     NOT_IMPLEMENTED,
@@ -30,6 +33,7 @@ from penstock.wire.amqp.content import PUBLISH_IDS, PublishTarget
 if TYPE_CHECKING:
     from penstock.amqp.channel import Channel
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 REPLY_TO_QUEUE = "amq.rabbitmq.reply-to"
 _LOOKED_AT = EXPIRATION | HEADERS | REPLY_TO | USER_ID
 
@@ -76,19 +80,28 @@ def _check_user(channel: Channel, user_id: str) -> None:
 
 
 def _check_expiration(expiration: str) -> None:
-    digits = expiration.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 20:
-        raise _refused(f"invalid expiration '{expiration}': no_integer")
-    if expiration.startswith("-"):
-        raise _refused(f"invalid expiration '{expiration}': {{value_negative,{expiration}}}")
+    found = _NUMBER.match(expiration)
+    problem = ""
+    if found is None:
+        problem = "no_integer"
+    elif found.end() < len(expiration):
+        problem = f'{{leftover_string,"{expiration[found.end() :]}"}}'
+    elif (number := int(found[0])) < 0:
+        problem = f"{{value_negative,{number}}}"
+    elif number > MOST_MS:
+        problem = f"{{value_too_large,{number}}}"
+    if problem:
+        raise _refused(f"invalid expiration '{expiration}': {problem}")
 
 
 def _check_copies(properties: MessageProperties) -> None:
     headers = properties.headers
     for name in ("CC", "BCC"):
         keys = headers.get(name, [])
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise _refused(f"invalid message: header '{name}' is not an array of strings")
+        if not isinstance(keys, list):
+            raise _refused(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_of(keys)}}}'
+            )
 
 
 def _refused(text: str) -> AmqpError:

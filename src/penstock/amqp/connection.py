@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
             case VirtualHostWanted():
                 self.start(opening.open_virtual_host(self, event))
             case SecretUpdated():
-                self.start(opening.update_secret(self, event))
+                opening.update_secret(self)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that waits, as long as the connection lives."""

@@ -11,8 +11,8 @@ from pamqp import commands
 from penstock.amqp.errors import amqp_error
 from penstock.amqp.login import MECHANISMS, credentials
 from penstock.errors import BrokerError, LoginRefused
-from penstock.wire.amqp.codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, AmqpError
-from penstock.wire.amqp.events import LoginAttempted, SecretUpdated, VirtualHostWanted
+from penstock.wire.amqp.codes import ACCESS_REFUSED, COMMAND_INVALID, AmqpError
+from penstock.wire.amqp.events import LoginAttempted, VirtualHostWanted
 
 if TYPE_CHECKING:
     from penstock.amqp.connection import Connection
@@ -69,15 +69,10 @@ async def open_virtual_host(connection: Connection, event: VirtualHostWanted) ->
     connection.opened(event.name)
 
 
-async def update_secret(connection: Connection, event: SecretUpdated) -> None:
-    """connection.update-secret: the user is who they were, if the new secret says so too."""
-    assert connection.user is not None
-    try:
-        await connection.server.messaging.authenticate(
-            connection.user.name, event.secret, loopback=connection.is_loopback
-        )
-    except LoginRefused:
-        connection.fail(AmqpError(NOT_ALLOWED, "the new secret was refused", _SECRET_IDS))
-        return
+def update_secret(connection: Connection) -> None:
+    """connection.update-secret: meant for tokens that expire, which passwords do not.
+
+    The user logged in and stays who they are, whatever the new secret is; as with RabbitMQ.
+    """
     connection.wire.send(None, commands.Connection.UpdateSecretOk)
     connection.flush()

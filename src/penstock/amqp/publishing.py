@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.model.queue_record import shown
 from penstock.services.session import Message
 from penstock.wire.amqp import content
 from penstock.wire.amqp.codes import NO_ROUTE
@@ -126,7 +127,7 @@ class Publishing:
         if not channel.is_closed:
             connection = self._connection
             connection.wire.out += content.returned(
-                channel.number, connection.wire.frame_max, _NO_ROUTE, batch.messages[index]
+                channel.number, connection.wire.frame_max, _NO_ROUTE, shown(batch.messages[index])
             )
             connection.stats.returned += 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.amqp.unsettled import Taken
+from penstock.model.queue_record import shown
 from penstock.services.session import Message
 from penstock.wire.amqp import content
 from penstock.wire.amqp.codes import NO_ROUTE, PRECONDITION_FAILED, RESOURCE_ERROR, AmqpError
@@ -79,7 +80,7 @@ class Transaction:
                     self._channel.number,
                     connection.wire.frame_max,
                     (NO_ROUTE, "NO_ROUTE"),
-                    messages[index],
+                    shown(messages[index]),
                 )
         return await publication.settled()
 

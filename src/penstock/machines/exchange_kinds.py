@@ -23,6 +23,7 @@ from penstock.errors import PreconditionFailed
 from penstock.machines.topic_trie import TopicTrie
 from penstock.model.binding import Binding, Destination
 from penstock.model.field_table import decode_table
+from penstock.model.queue_arguments import type_of
 
 
 class Content(Protocol):
@@ -151,8 +152,22 @@ def _same(wanted: object, headers: Mapping[str, object], name: str) -> bool:
     if name not in headers:
         return False
     found = headers[name]
-    # No value asks only that the header be there. Else the types must agree too: true is not 1.
-    return wanted is None or (type(wanted) is type(found) and wanted == found)
+    # No value asks only that the header be there. Numbers are compared as numbers, whatever their
+    # width or kind, and text as its bytes; but true is not 1.
+    return wanted is None or _comparable(wanted) == _comparable(found)
+
+
+def _comparable(value: object) -> tuple[str, object]:
+    match value:
+        case bool():
+            return "boolean", value
+        case int() | float():
+            return "number", value
+        case str():
+            return "text", value.encode()
+        case bytes():
+            return "text", bytes(value)
+    return type(value).__name__, value
 
 
 class Headers:
@@ -166,10 +181,15 @@ class Headers:
 
     def check(self, binding: Binding) -> None:
         match = decode_table(binding.arguments).get("x-match", "all")
-        if match not in ("all", "any", "all-with-x", "any-with-x"):
+        if not isinstance(match, str):
+            value = "undefined" if match is None else str(match).lower()
             raise PreconditionFailed(
-                f"Invalid x-match field value {match!r}; expected all, any, all-with-x, "
-                "or any-with-x"
+                f"Invalid x-match field type {type_of(match)} (value {value}); expected longstr"
+            )
+        if match not in ("all", "any", "all-with-x", "any-with-x"):
+            value = f'<<"{match}">>' if match else "<<>>"
+            raise PreconditionFailed(
+                f"Invalid x-match field value {value}; expected all, any, all-with-x, or any-with-x"
             )
 
     def add(self, binding: Binding) -> None:

@@ -36,7 +36,7 @@ class TopicTrie:
 
     def add(self, pattern: str, target: Hashable) -> None:
         node = self._root
-        for word in pattern.split("."):
+        for word in _words(pattern):
             node = _child(node, word)
         node.targets[target] = node.targets.get(target, 0) + 1
 
@@ -44,7 +44,7 @@ class TopicTrie:
         """Take back one `add`; branches that lead nowhere any more are cut."""
         way: list[tuple[_Node, str]] = []
         node = self._root
-        for word in pattern.split("."):
+        for word in _words(pattern):
             way.append((node, word))
             node = _child(node, word)
         count = node.targets.get(target, 0)
@@ -65,7 +65,7 @@ class TopicTrie:
     def match(self, routing_key: str) -> Iterable[Hashable]:
         """The targets of every pattern that fits, each once."""
         places = _closure([self._root])
-        for word in routing_key.split("."):
+        for word in _words(routing_key):
             step: list[_Node] = []
             for node in places:
                 if node.stays:
@@ -82,6 +82,11 @@ class TopicTrie:
         for node in places:
             found.update(dict.fromkeys(node.targets))
         return found
+
+
+def _words(text: str) -> list[str]:
+    """The words of a pattern or key. An empty one has none, so that `*` does not fit it."""
+    return text.split(".") if text else []
 
 
 def _child(node: _Node, word: str) -> _Node:

@@ -164,10 +164,12 @@ class MessageProperties:
         """The property bytes with one short string set."""
         return self._edited({flag: _short_string(text)})
 
-    def with_headers(self, entries: Mapping[str, bytes], *, without: int = 0) -> bytes:
-        """The property bytes with another header table (None left when it is empty)."""
+    def with_headers(
+        self, entries: Mapping[str, bytes], *, without: int = 0, keep_empty: bool = False
+    ) -> bytes:
+        """The property bytes with another header table; an empty one only if it is to be kept."""
         changes: dict[int, bytes | None] = {flag: None for flag in _IN_ORDER if flag & without}
-        changes[HEADERS] = write_entries(entries) if entries else None
+        changes[HEADERS] = write_entries(entries) if entries or keep_empty else None
         return self._edited(changes)
 
     def _edited(self, changes: Mapping[int, bytes | None]) -> bytes:

@@ -293,7 +293,8 @@ def _may_tell(properties: bytes) -> bool:
 
 def _whole(value: object) -> int | None:
     if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+        digits = value.removeprefix("+")
+        value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return min(value, _MOST_MS) if isinstance(value, int) and value >= 0 else None
@@ -311,4 +312,12 @@ def without_bcc(properties: bytes) -> bytes:
     entries = parsed.header_entries
     if entries.pop("BCC", None) is None:
         return properties
-    return parsed.with_headers(entries)
+    return parsed.with_headers(entries, keep_empty=True)
+
+
+def shown(message: Message) -> Message:
+    """The message as others may see it: without the header BCC."""
+    stripped = without_bcc(message.properties)
+    if stripped is message.properties:
+        return message
+    return Message(message.exchange, message.routing_key, stripped, message.body)

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.machines.exchange import Route
 from penstock.model import message_properties
 from penstock.model.message_properties import MessageProperties
-from penstock.model.queue_record import DUE, Message, Telling, telling, without_bcc
+from penstock.model.queue_record import DUE, Message, Telling, shown, telling
 from penstock.model.records import Headers
 from penstock.runtime.clock import Clock
 from penstock.services.deduplication import Deduplication
@@ -235,14 +235,12 @@ class Publishing:
         self, vhost: VirtualHost, message: Message, told: Telling, content: _Content
     ) -> tuple[Route, Message]:
         content.of(message.properties)
-        if not told.copies:
-            return vhost.exchanges.route(message.exchange, message.routing_key, content), message
-        keys = (message.routing_key, *told.copies)
-        found = vhost.exchanges.route_all(message.exchange, keys, content)
-        stripped = without_bcc(message.properties)
-        if stripped is not message.properties:
-            message = Message(message.exchange, message.routing_key, stripped, message.body)
-        return found, message
+        if told.copies:
+            keys = (message.routing_key, *told.copies)
+            found = vhost.exchanges.route_all(message.exchange, keys, content)
+        else:
+            found = vhost.exchanges.route(message.exchange, message.routing_key, content)
+        return found, shown(message)
 
     def _reply(self, message: Message) -> bool:
         """A direct reply goes to its consumer without a queue."""

@@ -12,7 +12,7 @@ from penstock.catalogue.messaging import BindingRow, ExchangeRow, MessagingCatal
 from penstock.errors import AccessRefused, PreconditionFailed
 from penstock.machines.exchange import DEFAULT_EXCHANGE, Exchange, Removed
 from penstock.model.binding import Binding, Destination
-from penstock.model.queue_arguments import check_equivalent
+from penstock.model.queue_arguments import check_equivalent, type_of
 from penstock.runtime.turns import Turns
 from penstock.services.vhost import VirtualHost
 
@@ -70,7 +70,7 @@ class Routing:
         """Delete an exchange; one that is missing is as good as deleted."""
         if name == DEFAULT_EXCHANGE:
             raise AccessRefused("operation not permitted on the default exchange")
-        if name.startswith(RESERVED) and vhost.exchanges.get(name) is not None:
+        if name.startswith(RESERVED):
             raise AccessRefused(
                 f"deletion of system exchange '{name}' in vhost '{vhost.name}' not allowed"
             )
@@ -196,9 +196,9 @@ def _check_same(
 
 def _check_arguments(where: str, kind: str, arguments: Mapping[str, object]) -> None:
     for name in ("alternate-exchange", "hash-header", "hash-property"):
-        value = arguments.get(name)
-        if value is not None and not isinstance(value, str):
-            raise PreconditionFailed(f"invalid arg '{name}' for {where}: not a string")
+        if name in arguments and not isinstance(arguments[name], str):
+            kind_of_value = type_of(arguments[name])
+            raise PreconditionFailed(f"invalid type '{kind_of_value}' for arg '{name}' in {where}")
     if "hash-header" in arguments and "hash-property" in arguments:
         raise PreconditionFailed(f"{where} has both a 'hash-header' and a 'hash-property'")
     wants_size = kind == "x-message-deduplication" or (

@@ -93,7 +93,7 @@ def test_fanout_goes_to_all_once() -> None:
         ("a.#", "a.b.c", True),
         ("#", "", True),
         ("#", "a.b", True),
-        ("*", "", True),
+        ("*", "", False),
         ("#.c", "a.b.c", True),
         ("#.c", "c", True),
         ("#.c", "c.d", False),

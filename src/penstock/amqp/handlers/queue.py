@@ -11,6 +11,7 @@ from pamqp import commands
 from penstock.amqp.admission import REPLY_TO_QUEUE
 from penstock.amqp.channel import Channel
 from penstock.amqp.names import cleaned, table
+from penstock.wire.amqp.codes import NOT_FOUND, AmqpError
 from penstock.wire.amqp.methods import method_ids
 
 _MOST = 0xFFFFFFFF  # what fits the counts of the answers
@@ -22,8 +23,9 @@ async def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         if not method.nowait:
             channel.answer(commands.Queue.DeclareOk, name, 0, 1)
         return
-    if not name and method.passive:
-        name = channel.queue_name("", method_ids(method))
+    if not name and method.passive:  # the last declared one is not meant here
+        vhost = channel.session.vhost.name
+        raise AmqpError(NOT_FOUND, f"no queue '' in vhost '{vhost}'", method_ids(method))
     await channel.connection.publishing.settled()
     queue = await channel.session.declare_queue(
         name,

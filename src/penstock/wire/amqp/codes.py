@@ -77,6 +77,6 @@ class AmqpError(Exception):
 
 
 def cut_short(text: str) -> str:
-    """At most 255 bytes of UTF-8, never half a character."""
+    """At most 255 bytes of UTF-8, never half a character; dots say that more was to be said."""
     encoded = text.encode("utf-8", "replace")
-    return text if len(encoded) <= 255 else encoded[:255].decode("utf-8", "ignore")
+    return text if len(encoded) <= 255 else encoded[:252].decode("utf-8", "ignore") + "..."

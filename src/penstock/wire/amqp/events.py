@@ -82,7 +82,7 @@ class VirtualHostWanted:
 
 @dataclass(frozen=True, slots=True)
 class SecretUpdated:
-    """connection.update-secret: the door checks it, then answers with `send`."""
+    """connection.update-secret: the door answers with `send`."""
 
     secret: bytes
 
