@@ -125,7 +125,7 @@ def test_the_last_request_lets_go_of_everything(make_member: MakeMember) -> None
     assert closed.error_code is E.none
     assert member.acknowledge((4, 4, ACCEPT)).error_code is E.share_session_not_found
     other = make_member(member.group)
-    assert [(first, last) for first, last, _ in other.take()] == [(4, 9)]
+    assert other.take() == [(4, 9, 2)]
 
 
 def test_a_lost_connection_lets_go_of_everything(make_member: MakeMember) -> None:
@@ -133,7 +133,16 @@ def test_a_lost_connection_lets_go_of_everything(make_member: MakeMember) -> Non
     member.take()
     member.wire.close()
     other = make_member(member.group)
-    assert [(first, last) for first, last, _ in other.take()] == [(0, 9)]
+    assert other.take() == [(0, 9, 2)]
+
+
+def test_a_record_that_its_readers_die_of_comes_to_its_end(make_member: MakeMember) -> None:
+    member = make_member(share_delivery_count_limit=2)
+    for count in (1, 2):
+        assert member.take(max_records=1, share_acquire_mode=1) == [(0, 0, count)]
+        member.wire.close()
+        member = make_member(member.group)
+    assert member.take()[0][:2] == (1, 9)
 
 
 def test_a_fetch_waits_for_records(make_member: MakeMember, confluent: Confluent) -> None:

@@ -303,10 +303,14 @@ class SharePartition:
             self._checkpoint()
 
     def release(self, member_id: str) -> None:
-        """The member's session is over; what it held is as if it had never been given out."""
+        """The member's session is over; what it held comes back, and was given out once more.
+
+        It counts although nobody said anything: a record that its readers die of must come to its
+        end too.
+        """
         held = self.machine.held_by(member_id)
         if held:
-            self._give_back_unseen(as_ranges(held), member_id)
+            self._perform(self.machine.give_back(held, member_id))
             self._set_timer()
 
     def _perform(self, outcome: Outcome) -> None:
