@@ -267,3 +267,71 @@ def test_what_is_wrong_is_said_before_anything_runs(
 ) -> None:
     with pytest.raises(OptionError, match=words):
         stream(**options)
+
+
+def test_a_schema_of_the_users_own_is_refused_before_any_task(
+    spark: Any, bootstrap: str, topic: Any, fill: Any
+) -> None:
+    name = topic("schema", 1)
+    fill(name, _numbers(0, 2))
+
+    def reader() -> Any:
+        made = spark.read.format("penstock").option("kafka.bootstrap.servers", bootstrap)
+        return made.option("subscribe", name)
+
+    with pytest.raises(Exception, match="the columns of a topic are key, value"):
+        reader().schema("id INT").load().count()
+    assert reader().schema(reader().load().schema).load().count() == 2
+
+
+def test_a_start_after_the_end_is_a_mistake_whatever_loss_means(
+    reading: Reading, topic: Any, fill: Any
+) -> None:
+    name = topic("backwards", 1)
+    fill(name, _numbers(0, 10))
+    start = f'{{"{name}":{{"0":8}}}}'
+    end = f'{{"{name}":{{"0":5}}}}'
+    for loss in ("true", "false"):
+        with pytest.raises(Exception, match=r"the start is after the end: .* starts at 8 and ends"):
+            reading(
+                subscribe=name, startingOffsets=start, endingOffsets=end, failOnDataLoss=loss
+            ).count()
+
+
+def test_a_pattern_matches_anywhere_in_a_name_as_in_sparks_connector(
+    reading: Reading, topic: Any, fill: Any
+) -> None:
+    one, two = topic("anywhere", 1), topic("somewhere", 1)
+    fill(one, _numbers(0, 2))
+    fill(two, _numbers(2, 5))
+    assert _values(reading(subscribePattern=f"{one[3:]}|{two[4:-1]}")) == _numbers(0, 5)
+    assert _values(reading(subscribePattern=f"^{one[3:]}|^{two}$")) == _numbers(2, 5)
+
+
+def test_a_pattern_finds_neither_the_brokers_topics_nor_those_of_our_sinks(bootstrap: str) -> None:
+    from penstock.spark import ledger
+    from penstock.spark.cluster import Cluster
+    from penstock.spark.offsets import partitions_of
+    from penstock.spark.options import subscription
+
+    cluster = Cluster(bootstrap)
+    cluster.create_topic(ledger.TOPIC, 1, {})
+    cluster.commit("some group", {})
+    found = {tp.topic for tp in partitions_of(cluster, subscription({"subscribePattern": "."}))}
+    assert not found & {"__consumer_offsets", "__transaction_state", ledger.TOPIC}
+    cluster.forget()
+
+
+@pytest.mark.parametrize("least", [4, 5, 7, 10, 33, 100])
+def test_there_are_at_least_as_many_tasks_as_asked_for(least: int) -> None:
+    from penstock.spark.cluster import TopicPartition
+    from penstock.spark.fetching import Range
+    from penstock.spark.planning import split
+
+    sizes = [60, 30, 30, 20]
+    ranges = [Range(TopicPartition("t", at), 5, 5 + size) for at, size in enumerate(sizes)]
+    pieces = split(ranges, min_partitions=least, max_records=None)
+    assert len(pieces) == least
+    assert sum(piece.size for piece in pieces) == sum(sizes)
+    few = split(ranges[3:], min_partitions=100, max_records=None)
+    assert len(few) == 20  # one record is not cut

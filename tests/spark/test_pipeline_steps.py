@@ -108,7 +108,7 @@ python = "DIR/shout.py:shout"
     assert found == ["JAM!", "TEA!"]
     with pytest.raises(
         SparkConnectorError,
-        match="step DIR/none.py:f: .*No such file".replace("DIR", str(tmp_path)),
+        match="steps.0.python: there is no file DIR/none.py".replace("DIR", str(tmp_path)),
     ):
         run(
             pipeline(_file(source, target, decode, '[[steps]]\npython = "DIR/none.py:f"')),
@@ -119,3 +119,24 @@ python = "DIR/shout.py:shout"
             pipeline(_file(source, target, decode, '[[steps]]\nsql = "SELECT colour FROM input"')),
             spark=spark,
         )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f(rows)\n", "step .*wrong.py:f: SyntaxError: expected ':'"),
+        ("1 / 0\n", r"wrong.py:f: ZeroDivisionError: division by zero \(wrong.py:1\)"),
+        ("f = 5\n", "wrong.py:f: is no function"),
+        ("def f(rows):\n    return nope(rows)\n", "name 'nope' is not defined"),
+        ("def f(rows):\n    pass\n", "wrong.py:f: returned NoneType, not a DataFrame"),
+        ("def f(rows):\n    return rows.select('nope')\n", "nope"),
+    ],
+)
+def test_a_mistake_in_a_python_step_is_a_sentence(
+    spark: Any, topic: Any, pipeline: Any, tmp_path: Path, name: Any, code: str, words: str
+) -> None:
+    (tmp_path / "wrong.py").write_text(code)
+    step = '[[steps]]\npython = "DIR/wrong.py:f"'
+    made = pipeline(_file(topic("steps", 1), name("out"), 'format = "string"', step))
+    with pytest.raises(SparkConnectorError, match=words):
+        run(made, spark=spark)

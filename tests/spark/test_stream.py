@@ -274,3 +274,14 @@ def _ends(bootstrap: str, topic: str) -> dict[Any, Any]:
     found: dict[Any, Any] = cluster.offsets_at({TopicPartition(topic, 0): LATEST})
     cluster.forget()
     return found
+
+
+def test_a_wrong_option_of_a_stream_is_the_last_line_of_the_failure(
+    spark: Any, bootstrap: str, topic: Any, checkpoint: str
+) -> None:
+    reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", bootstrap)
+    frame = reader.options(subscribe=topic("wrong", 1), maxOffsetsPerTrigger="few").load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    with pytest.raises(Exception, match="'few' is not a whole number") as caught:
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert "UnboundLocalError" not in str(caught.value)

@@ -168,6 +168,11 @@ def test_rows_that_were_read_can_be_written_as_they_are(
     assert record.timestamp()[1] == an_hour_ago
 
 
+HEADERS = "it must be array<struct<key:string,value:binary>>"
+NO_KEY = "array(struct(string(null) key,X'00' value))"
+NO_HEADER = "array(cast(null as struct<key:string,value:binary>))"
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
@@ -179,6 +184,11 @@ def test_rows_that_were_read_can_be_written_as_they_are(
         ("'a' value", {"topic": "t", "batchId": "1"}, "batchId needs sinkId"),
         ("'a' value, cast(null as string) topic", {}, "null topic present"),
         ("'a' value, 7 partition", {"topic": "__spark_refused"}, "partition 7"),
+        ("'a' value, array(struct('h' key,'x' value)) headers", {"topic": "t"}, HEADERS),
+        ("'a' value, array(struct('h' a,X'00' b)) headers", {"topic": "t"}, HEADERS),
+        ("'a' value, map('h',X'00') headers", {"topic": "t"}, HEADERS),
+        (f"'a' value, {NO_KEY} headers", {"topic": "__spark_refused"}, "without a key"),
+        (f"'a' value, {NO_HEADER} headers", {"topic": "__spark_refused"}, "null header"),
         ("'a' value", {"topic": "t", "kafka.value.serializer": "x"}, "are written as binary"),
     ],
 )

@@ -210,7 +210,10 @@ def stop(name: NameArgument) -> None:
     Examples:
       penstock pipeline stop orders
     """
-    _of(name).stop()
+    try:
+        RunState(name).stop()
+    except SparkConnectorError as failure:
+        raise Failure(str(failure)) from None
     say(f"pipeline {name}: asked to stop after its batch")
 
 

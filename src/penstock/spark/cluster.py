@@ -73,6 +73,7 @@ class Cluster:
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._largest: dict[str, int] = {}
+        self._internal: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Cluster({self.servers}, {len(self._connections)} connections)"
@@ -149,10 +150,16 @@ class Cluster:
                 continue
             if topic["error"]:
                 raise BrokerRefused(f"topic {topic['name']}", topic["error"])
+            if topic["internal"]:
+                self._internal.add(topic["name"])
             found[topic["name"]] = sorted(part["index"] for part in topic["partitions"])
             for part in topic["partitions"]:
                 self._leaders[TopicPartition(topic["name"], part["index"])] = part["leader"]
         return found
+
+    def is_internal(self, name: str) -> bool:
+        """Whether a topic that `topics` named is the broker's own, or one of our sinks'."""
+        return name in self._internal or name.startswith("__penstock_")
 
     def leader(self, partition: TopicPartition, lane: str = CALLS) -> Connection:
         """A connection to the partition's leader. A reader that asks ahead needs a lane of its

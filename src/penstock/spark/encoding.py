@@ -159,10 +159,10 @@ def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _headers(rows: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]]:
-    return [
-        [(header["key"], header["value"]) for header in row or ()]
-        for row in rows.column("headers").to_pylist()
-    ]
+    found = rows.column("headers").to_pylist()
+    if any(header is None or header["key"] is None for row in found for header in row or ()):
+        raise SparkConnectorError("null header, or header without a key, present in the data")
+    return [[(header["key"], header["value"]) for header in row or ()] for row in found]
 
 
 def _timestamps(rows: pa.RecordBatch, now: int) -> list[int]:

@@ -57,11 +57,12 @@ def partitions_of(cluster: Cluster, wanted: Subscription) -> list[TopicPartition
         if missing:
             raise OptionError(f"{wanted.strategy}: there is no topic {', '.join(missing)}")
     else:
+        # As Spark's connector does: a pattern may match anywhere in a name.
         pattern = re.compile(wanted.pattern)
         found = {
             name: partitions
             for name, partitions in cluster.topics().items()
-            if pattern.fullmatch(name) and name not in ("__consumer_offsets", "__transaction_state")
+            if pattern.search(name) and not cluster.is_internal(name)
         }
     return [TopicPartition(t, p) for t, partitions in sorted(found.items()) for p in partitions]
 
@@ -135,6 +136,13 @@ def _by_time(
         )
     ends = latest(cluster, late, isolation) if late else {}
     return {tp: ends.get(tp, place.offset) for tp, place in places.items()}
+
+
+def check_order(start: Positions, end: Positions) -> None:
+    """A batch query that is told to end before it starts is a mistake, never loss."""
+    if wrong := [tp for tp in sorted(start) if start[tp] > end[tp]]:
+        said = ", ".join(f"{tp} starts at {start[tp]} and ends at {end[tp]}" for tp in wrong)
+        raise OptionError(f"the start is after the end: {said}")
 
 
 def check_loss(start: Positions, first: Positions, end: Positions, fail: bool) -> list[str]:

@@ -64,12 +64,24 @@ def split(
         count = -(-wanted.size // max_records) if max_records else 1
         pieces += _cut(wanted, count)
     if min_partitions and len(pieces) < min_partitions:
-        total = sum(wanted.size for wanted in pieces)
-        finer: list[Range] = []
-        for wanted in pieces:
-            finer += _cut(wanted, max(1, round(wanted.size / total * min_partitions)))
-        pieces = finer
+        counts = _shares([wanted.size for wanted in pieces], min_partitions)
+        pieces = [
+            piece
+            for wanted, count in zip(pieces, counts, strict=True)
+            for piece in _cut(wanted, count)
+        ]
     return pieces
+
+
+def _shares(sizes: list[int], count: int) -> list[int]:
+    """How many pieces each range is cut into: about as its size, `count` in all if there is so
+    much to cut."""
+    total = sum(sizes)
+    shares = [min(size, max(1, size * count // total)) for size in sizes]
+    while sum(shares) < min(count, total):  # next the range whose pieces are the largest
+        largest = max(range(len(sizes)), key=lambda at: sizes[at] / shares[at])
+        shares[largest] += 1
+    return shares
 
 
 def _cut(wanted: Range, count: int) -> list[Range]:

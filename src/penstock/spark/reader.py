@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from penstock.spark import offsets as at
 from penstock.spark import planning
 from penstock.spark.cluster import TopicPartition
+from penstock.spark.errors import SparkConnectorError
 from penstock.spark.fetching import Range, fetch_range, sample
 from penstock.spark.offsets import BEGAN, FROM, UNSTARTED, Positions
 from penstock.spark.options import Bound, Options
@@ -85,6 +86,7 @@ class TopicReader(Delivered, DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._said = read_options(options, streaming=False)
+        self._said.shape.check(schema)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
@@ -92,6 +94,8 @@ class TopicReader(Delivered, DataSourceReader):
         partitions = at.partitions_of(cluster, said.wanted)
         start = self._resolve(said.start, partitions)
         end = self._resolve(said.end, partitions, ending=True)
+        if said.start.kind != "group":  # what others committed may be older than the topic
+            at.check_order(start, end)
         first = at.earliest(cluster, partitions)
         for loss in at.check_loss(start, first, end, said.fail_on_data_loss):
             log.warning("%s", loss)
@@ -118,6 +122,7 @@ class TopicStreamReader(Delivered, DataSourceStreamReader, SupportsTriggerAvaila
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._said = read_options(options, streaming=True)
+        self._said.shape.check(schema)
         self._schema = schema
         self._fixed_end: Positions | None = None
         self._last_trigger = float("-inf")  # a query that starts again does not wait
@@ -241,3 +246,22 @@ class TopicStreamReader(Delivered, DataSourceStreamReader, SupportsTriggerAvaila
 
     def stop(self) -> None:
         self._said.cluster.forget()
+
+
+class Refused(DataSourceStreamReader):
+    """Stands for a stream that cannot be: whatever it is asked, it says why."""
+
+    def __init__(self, why: SparkConnectorError) -> None:
+        self._why = why
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._why
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._why
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._why
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._why

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from penstock.spark.errors import OptionError
 from penstock.spark.options import Connect, Options
 from penstock.spark.schema import record_schema
 
@@ -31,6 +32,18 @@ class Shape:
     def schema(self) -> StructType | str:
         """As Spark takes it from a data source: a type, or its text."""
         return self.raw
+
+    def check(self, schema: StructType) -> None:
+        """Refuse a schema of the user's that is not ours: Spark would fail in a task, and later."""
+        if schema.simpleString() != self.raw.simpleString():
+            self._refuse(schema)
+
+    def _refuse(self, schema: StructType) -> None:
+        raise OptionError(
+            f"the columns of a topic are {', '.join(self.raw.fieldNames())}, with types of their "
+            f"own, not {', '.join(schema.fieldNames())}: leave out schema(), use valueFormat, or "
+            "convert columns afterwards"
+        )
 
     def apply(
         self, rows: Iterator[pa.RecordBatch], schema: StructType, connect: Connect

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.reader import TopicReader, TopicStreamReader
+from penstock.spark.errors import SparkConnectorError
+from penstock.spark.reader import Refused, TopicReader, TopicStreamReader
 from penstock.spark.shaping import shape_of
 from penstock.spark.workers import Delivered
 from penstock.spark.writer import TopicStreamWriter, TopicWriter
@@ -38,7 +39,12 @@ class PenstockSource(Delivered, DataSource):
         return TopicReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TopicStreamReader(self.options, schema)
+        try:
+            return TopicStreamReader(self.options, schema)
+        except SparkConnectorError as failure:
+            # Spark 4.3 stops a reader that could not be made, and shows that mistake of its own
+            # instead of ours: so there is a reader, which fails when it is asked for anything.
+            return Refused(failure)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return TopicWriter(self.options, schema, overwrite)

@@ -55,6 +55,10 @@ class TypedShape(Shape):
         ]
         return ", ".join(columns)
 
+    def check(self, schema: StructType) -> None:
+        if schema.fieldNames() != self.raw.fieldNames():
+            self._refuse(schema)
+
     def apply(
         self, rows: Iterator[pa.RecordBatch], schema: StructType, connect: Connect
     ) -> Iterator[pa.RecordBatch]:

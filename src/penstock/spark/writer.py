@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     StringType,
     StructType,
@@ -40,6 +40,7 @@ from penstock.spark.options import (
     number,
     optional_number,
 )
+from penstock.spark.schema import HEADERS
 from penstock.spark.workers import Delivered, keep_what_is_loaded
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ TRANSACTION_TIMEOUT_MS = 5 * 60_000  # a driver that dies holds back readers no 
 SWEEP_EVERY = 100  # batches
 _IGNORED = ("offset", "timestampType")  # what a read has and a write does not need
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 1}
-_TYPES: dict[str, tuple[Any, ...]] = {
-    "key": (StringType, BinaryType),
-    "value": (StringType, BinaryType),
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "headers": (ArrayType,),
-    "timestamp": (TimestampType,),
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "headers": (HEADERS,),
+    "timestamp": (TimestampType(),),
 }
 
 
@@ -99,8 +100,8 @@ def write_options(options: Options, schema: StructType, default_delivery: str) -
     if unknown:
         raise OptionError(f"columns {unknown} cannot be written; known are {', '.join(_TYPES)}")
     for name, kind in names.items():
-        if not isinstance(kind, _TYPES[name]):
-            valid = " or ".join(str(one.typeName()) for one in _TYPES[name])
+        if not any(_fits(kind, one) for one in _TYPES[name]):
+            valid = " or ".join(one.simpleString() for one in _TYPES[name])
             raise OptionError(f"the column {name!r} is {kind.simpleString()}; it must be {valid}")
     return WriteOptions(
         connect_options(options),
@@ -114,6 +115,13 @@ def write_options(options: Options, schema: StructType, default_delivery: str) -
         _ACKS[choice(options, "kafka.acks", "all", tuple(_ACKS))],
         optional_number(options, "kafka.batch.size"),
     )
+
+
+def _fits(kind: DataType, wanted: DataType) -> bool:
+    """Of headers all counts but what may be null; of strings, their length does not."""
+    if isinstance(wanted, StringType):
+        return isinstance(kind, StringType)
+    return bool(kind.simpleString() == wanted.simpleString())
 
 
 def _batch_id(options: Options) -> int | None:

@@ -71,7 +71,7 @@ class FileSet:
                 path.stat().st_size,
                 counters[0],
                 tuple(
-                    (name, None if value is None else str(value))
+                    (name, None if value is None else _word(value))
                     for name, value in zip(self._partition_by, values, strict=True)
                 ),
             )
@@ -98,6 +98,15 @@ class FileSet:
 
     def _directory(self, values: tuple[Any, ...]) -> str:
         parts = zip(self._partition_by, values, strict=True)
-        return "/".join(
-            f"{n}={'__null__' if v is None else quote(str(v), safe='')}" for n, v in parts
-        )
+        return "/".join(f"{name}={_directory_word(value)}" for name, value in parts)
+
+
+def _directory_word(value: Any) -> str:
+    """As Spark and Hive name directories, so that their readers see the same value."""
+    if value is None or value == "":
+        return "__HIVE_DEFAULT_PARTITION__"
+    return quote(_word(value), safe="")
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.lake.files import DataFile
@@ -54,6 +55,7 @@ class ParquetLake:
         batch: int,
         note: Mapping[str, str],
     ) -> None:
+        self._check(files)
         paths = [file.path for file in files]
         said = {"batch": batch, "rows": sum(f.rows for f in files), "files": paths, **note}
         place = self._path / NOTES / f"{sink}.json"
@@ -67,15 +69,44 @@ class ParquetLake:
         self._reveal(paths)
 
     def upsert(
-        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+        self,
+        rows: pa.Table,
+        keys: list[str],
+        order: str | None,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
     ) -> None:
         raise SparkConnectorError("plain Parquet files cannot be merged by key; use delta, iceberg")
+
+    def _check(self, files: list[DataFile]) -> None:
+        """Whether the files can lie beside those that are there: no format would say it later."""
+        there = next(self._path.rglob("*.parquet"), None)
+        if there is None or not files:
+            return
+        old, new = pq.read_schema(there), pq.read_schema(self.data / files[0].path)
+        try:
+            pa.unify_schemas([old, new], promote_options="permissive")
+        except pa.ArrowException as failure:
+            raise SparkConnectorError(
+                f"{self._path}: a column has another type in the stream than in the table: "
+                f"{str(failure).splitlines()[0]}"
+            ) from None
+        depth = len(there.relative_to(self._path).parts)
+        if depth != len(Path(files[0].path).parts):
+            raise SparkConnectorError(f"{self._path}: the table has other partitions")
 
     def _note(self, sink: str) -> Any:
         try:
             return json.loads((self._path / NOTES / f"{sink}.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+
+    def committed(self) -> set[str]:
+        """Files of the last batches, where they were before they were moved: whoever died between
+        has left them there, and they are the table's."""
+        notes = [self._note(place.stem) for place in (self._path / NOTES).glob("*.json")]
+        return {str(self.data / path) for note in notes if note for path in note["files"]}
 
     def _reveal(self, paths: list[str]) -> None:
         """Move what is still staged; a file that is not there was moved before."""

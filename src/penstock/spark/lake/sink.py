@@ -125,6 +125,7 @@ class TableWriter(Delivered):
         """On the driver: everything the tasks wrote becomes the table's, once."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from penstock.spark.lake.merging import newest_by_key
         from penstock.spark.lake.table import read_files
 
         tasks = [message for message in messages if isinstance(message, Written)]
@@ -139,7 +140,7 @@ class TableWriter(Delivered):
             note = source_offsets(self._checkpoint, batchId)
             if self._keys:
                 rows = newest_by_key(read_files(staged, files), list(self._keys), self._order)
-                table.upsert(rows, list(self._keys), sink, batchId, note)
+                table.upsert(rows, list(self._keys), self._order, sink, batchId, note)
             else:
                 schema = to_arrow_schema(self._schema, timezone="UTC")
                 table.append(files, schema, sink, batchId, note)
@@ -186,20 +187,6 @@ class LakeBatchWriter(TableWriter, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was written belongs to no table and is left to the sweep."""
-
-
-def newest_by_key(rows: pa.Table, keys: list[str], order: str | None) -> pa.Table:
-    """One row for each key: the greatest by `order`, else the last."""
-    import numpy as np
-    import pyarrow as pa
-
-    place = pa.array(np.arange(rows.num_rows))
-    table = rows.append_column("__place", place)
-    if order:
-        table = table.sort_by([(order, "ascending"), ("__place", "ascending")])
-        table = table.drop_columns(["__place"]).append_column("__place", place)
-    last = table.group_by(keys).aggregate([("__place", "max")]).column("__place_max")
-    return table.take(last).drop_columns(["__place"])
 
 
 def source_offsets(checkpoint: str, batch_id: int) -> dict[str, str]:

@@ -8,7 +8,8 @@ the table once, and the table itself says from which offsets it was made.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,9 @@ import pyarrow.parquet as pq
 
 from penstock.spark.errors import OptionError, SparkConnectorError
 from penstock.spark.lake.files import DataFile
+from penstock.spark.lake.merging import merged
 
+CATALOGUE = "catalog.db"
 FORMATS = ("delta", "iceberg", "parquet")
 
 
@@ -38,7 +41,13 @@ class LakeTable(Protocol):
         note: Mapping[str, str],
     ) -> None: ...
     def upsert(
-        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+        self,
+        rows: pa.Table,
+        keys: list[str],
+        order: str | None,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
     ) -> None: ...
 
 
@@ -80,6 +89,7 @@ class DeltaLake:
         from deltalake.transaction import AddAction
 
         table = self._ready(schema)
+        self._check_partitions(table)
         now_ms = time.time_ns() // 1_000_000
         actions = [
             AddAction(
@@ -96,7 +106,13 @@ class DeltaLake:
         )
 
     def upsert(
-        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+        self,
+        rows: pa.Table,
+        keys: list[str],
+        order: str | None,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
     ) -> None:
         table = self._ready(rows.schema)
         (
@@ -107,7 +123,7 @@ class DeltaLake:
                 target_alias="target",
                 commit_properties=self._properties(sink, batch, note),
             )
-            .when_matched_update_all()
+            .when_matched_update_all(None if order is None else _not_older(order))
             .when_not_matched_insert_all()
             .execute()
         )
@@ -126,14 +142,24 @@ class DeltaLake:
         for field in wanted:
             if field.name in known and known[field.name].type != field.type:
                 raise SparkConnectorError(
-                    f"{self._path}: column {field.name} is {known[field.name].type} in the table "
-                    f"and {field.type} in the stream; a column cannot change its type"
+                    f"{self._path}: column {field.name} is {_type(known[field.name])} in the table "
+                    f"and {_type(field)} in the stream; a column cannot change its type"
                 )
         new = [field for field in wanted if field.name not in known]
         if new:
-            table.alter.add_columns(new)
+            with _told(self._path):
+                table.alter.add_columns(new)
             table = self.open()
         return table
+
+    def _check_partitions(self, table: Any) -> None:
+        """Files are written by the sink's partitions; a table with others would read nulls."""
+        there = list(table.metadata().partition_columns)
+        if there != self._partition_by:
+            raise SparkConnectorError(
+                f"{self._path}: the table is partitioned by {there or 'nothing'} and the stream by "
+                f"{self._partition_by or 'nothing'}; they must be the same"
+            )
 
     def _properties(self, sink: str, batch: int, note: Mapping[str, str]) -> Any:
         from deltalake import CommitProperties, Transaction
@@ -161,12 +187,14 @@ class IcebergLake:
         from pyiceberg.catalog.sql import SqlCatalog
 
         self._warehouse.mkdir(parents=True, exist_ok=True)
-        uri = f"sqlite:///{self._warehouse}/catalog.db"
+        uri = f"sqlite:///{self._warehouse}/{CATALOGUE}"
         return SqlCatalog("penstock", uri=uri, warehouse=f"file://{self._warehouse}")
 
     def open(self) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+        if not (self._warehouse / CATALOGUE).exists():
+            return None  # looking for a table makes no directory
         try:
             return self._catalog().load_table(self._name)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -191,11 +219,29 @@ class IcebergLake:
             transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
 
     def upsert(
-        self, rows: pa.Table, keys: list[str], sink: str, batch: int, note: Mapping[str, str]
+        self,
+        rows: pa.Table,
+        keys: list[str],
+        order: str | None,
+        sink: str,
+        batch: int,
+        note: Mapping[str, str],
     ) -> None:
+        from pyiceberg.table.upsert_util import create_match_filter
+
         table = self._ready(rows.schema)
+        # Not pyiceberg's own upsert: it fails when the stream has other columns than the table's
+        # last snapshot, and knows no order.
+        names = [field.name for field in table.schema().fields]
+        missing = [name for name in names if name not in rows.column_names]
+        columns = (*keys, *missing, *([order] if order and order not in keys else ()))
+        there = table.scan(create_match_filter(rows, keys), selected_fields=columns).to_arrow()
+        rows = merged(rows, there, keys, order).select(names)
         with table.transaction() as transaction:
-            transaction.upsert(rows, join_cols=keys)
+            if there.num_rows and rows.num_rows:
+                transaction.overwrite(rows, overwrite_filter=create_match_filter(rows, keys))
+            elif rows.num_rows:
+                transaction.append(rows)
             transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
 
     def _ready(self, schema: pa.Schema) -> Any:
@@ -204,14 +250,37 @@ class IcebergLake:
             catalog = self._catalog()
             catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             location = f"file://{self.data.parent}"
-            making = catalog.create_table_transaction(self._name, schema=schema, location=location)
+            with _told(self.data.parent):
+                making = catalog.create_table_transaction(self._name, schema, location=location)
             with making as transaction, transaction.update_spec() as spec:
                 for column in self._partition_by:
                     spec.add_identity(column)
             return self.open()
-        with table.update_schema() as change:
+        with _told(self.data.parent), table.update_schema() as change:
             change.union_by_name(schema)
         return table.refresh()
+
+
+def _not_older(order: str) -> str:
+    """The condition under which a row of the stream replaces one of the table."""
+    return f"source.`{order}` >= target.`{order}` OR target.`{order}` IS NULL"
+
+
+def _type(field: Any) -> str:
+    """`long` of a plain column; of others all there is to say."""
+    kind = field.type
+    return str(kind.type) if type(kind).__name__ == "PrimitiveType" else str(kind.to_json())
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What a table format does not take, as a sentence with the table's place."""
+    try:
+        yield
+    except SparkConnectorError:
+        raise
+    except Exception as failure:
+        raise SparkConnectorError(f"{path}: {failure}") from failure
 
 
 def open_table(kind: str, path: str, name: str, partition_by: tuple[str, ...]) -> LakeTable:

@@ -150,8 +150,10 @@ def _parquet(path: str, said: Wanted) -> Upkeep:
     """Plain files have no versions and no atomic exchange: only what nobody committed is swept."""
     if said.delete_where:
         raise OptionError("rows of plain Parquet files cannot be deleted; use delta or iceberg")
-    files = len(list(Path(path).rglob("*.parquet")))
-    return Upkeep(files, files, 0, 0, _sweep(ParquetLake(path).data, set(), said))
+    if not Path(path).is_dir():
+        raise OptionError(f"there is no directory {path}")
+    files, lake = len(list(Path(path).rglob("*.parquet"))), ParquetLake(path)
+    return Upkeep(files, files, 0, 0, _sweep(lake.data, lake.committed(), said))
 
 
 def _sweep(data: Path, known: set[str], said: Wanted) -> list[str]:

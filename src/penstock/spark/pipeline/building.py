@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from datetime import UTC, date, datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_type_hints
@@ -18,6 +19,7 @@ from penstock.spark.pipeline.document import Document, Where
 
 Need = Callable[[bool, Where, str], None]
 DURATION = re.compile(r"^\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)$")
+NOT_A_TIME = "is not a time such as 2026-11-15T10:00:00Z"
 NOT_A_DURATION = "is not a duration such as '5 seconds'"
 _ARTICLES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -47,6 +49,39 @@ def interval(text: str) -> str:
 def local(path: str) -> str:
     """A path that means the same to the JVM and to Spark's workers, wherever they were started."""
     return path if not path or "://" in path else str(Path(path).absolute())
+
+
+def time_of(text: str) -> datetime | None:
+    """2026-11-15T10:00:00Z as a time, in UTC unless it says otherwise; None when it is none."""
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def check_span(since: str, until: str, need: Need) -> None:
+    """Two times, each of which may be missing, in their order."""
+    for name, text in (("since", since), ("until", until)):
+        need(not text or time_of(text) is not None, (name,), NOT_A_TIME)
+    first, last = time_of(since), time_of(until)
+    need(first is None or last is None or first < last, ("until",), "is not after since")
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def check_bootstrap(text: str, where: Where, need: Need) -> None:
+    """HOST:PORT, or several of them."""
+    for place in text.split(","):
+        host, _, port = place.strip().rpartition(":")
+        need(bool(host) and port.isdecimal(), where, f"{place.strip()!r} is not HOST:PORT")
 
 
 def needing(document: Document) -> Need:
@@ -92,9 +127,14 @@ def _value(hint: Any, value: Any, where: Where, document: Document) -> Any:
     if getattr(hint, "__origin__", None) is dict:
         if not isinstance(value, dict):
             raise document.complaint(where, "must be a table")
-        return {key: _option(item) for key, item in value.items()}
+        for key, item in value.items():
+            if isinstance(item, dict | list):
+                raise document.complaint((*where, key), "is not a plain value")
+        return {str(key): _option(item) for key, item in value.items()}
     if hint is float and isinstance(value, int):
         value = float(value)
+    if hint is str and isinstance(value, date):  # a time without quotes
+        value = value.isoformat()
     if type(value) is not hint:
         raise document.complaint(where, f"{value!r} is not {_ARTICLES[hint]}")
     return value

@@ -6,10 +6,20 @@ and counted, and go to a topic or a table. Nothing of Spark is imported here.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, default_bootstrap
+from penstock.spark.pipeline.building import (
+    DURATION,
+    NOT_A_DURATION,
+    Need,
+    check_bootstrap,
+    default_bootstrap,
+    is_pattern,
+    seconds_of,
+)
 from penstock.spark.pipeline.document import Where
 from penstock.spark.pipeline.kinds import load as load
 
@@ -145,22 +155,14 @@ class Pipeline:
 
 def check(pipeline: Pipeline, need: Need) -> None:
     """What must fit together."""
-    source = pipeline.source
-    need(bool(source.topic) != bool(source.pattern), ("source",), "give topic or pattern, one of")
+    _check_source(pipeline.source, need)
     need(bool(pipeline.checkpoint), ("checkpoint",), "is missing: where to keep progress")
-    _check_sink(pipeline.sink, need)
+    check_sink(pipeline.sink, need)
     _check_decode(pipeline, need)
-    if pipeline.quality:
-        need(pipeline.quarantine is not None, ("quality",), "needs [quarantine] for bad rows")
-    quarantine = pipeline.quarantine
-    need(quarantine is None or 0 <= quarantine.stop_above <= 1, ("quarantine", "stop_above"),
-         "is a share between 0 and 1")  # fmt: skip
+    _check_quality(pipeline, need)
+    _check_loop(pipeline, need)
     for at, step in enumerate(pipeline.steps):
-        said = [bool(step.sql), bool(step.table), bool(step.python)]
-        need(said.count(True) == 1, ("steps", at), "give sql or python or table, one of")
-        need(not step.table or bool(step.path), ("steps", at), "path of the table is missing")
-        need(not step.python or ":" in step.python, ("steps", at, "python"),
-             "is FILE:FUNCTION or MODULE:FUNCTION")  # fmt: skip
+        _check_step(step, ("steps", at), need)
     check_trigger(pipeline.trigger, need)
     _check_watermark(pipeline.watermark, ("watermark",), need)
     for at, stream in enumerate(pipeline.streams):
@@ -171,8 +173,75 @@ def check(pipeline: Pipeline, need: Need) -> None:
          "needs watermark: how long a repetition may come later")  # fmt: skip
     modes = ("append", "update", "complete")
     need(pipeline.output in modes, ("output",), f"is none of {', '.join(modes)}")
+    need(pipeline.restarts >= 0, ("restarts",), "cannot be negative")
     if pipeline.aggregate is not None:
-        _check_aggregate(pipeline.aggregate, need)
+        _check_aggregate(pipeline.aggregate, pipeline.output, need)
+        words = 'needs watermark, to know when a group is complete, or output = "update"'
+        need(pipeline.output != "append" or _has_watermark(pipeline), ("aggregate",), words)
+
+
+def _has_watermark(pipeline: Pipeline) -> bool:
+    """Here or, as far as can be seen, in a step."""
+    in_steps = any(step.python or "watermark" in step.sql.lower() for step in pipeline.steps)
+    return bool(pipeline.watermark) or in_steps
+
+
+def _check_source(source: Source, need: Need) -> None:
+    need(bool(source.topic) != bool(source.pattern), ("source",), "give topic or pattern, one of")
+    need(is_pattern(source.pattern), ("source", "pattern"), "is no regular expression")
+    check_bootstrap(source.bootstrap, ("source", "bootstrap"), need)
+    most = source.max_rows_per_batch
+    need(most >= 0, ("source", "max_rows_per_batch"), "cannot be negative")
+    known = source.start in ("earliest", "latest", "group") or source.start.startswith("{")
+    need(known, ("source", "start"), "is earliest, latest, group, or JSON of offsets")
+    group = bool(source.group) or "kafka.group.id" in source.options
+    need(source.start != "group" or group, ("source", "start"), "group needs group: its name")
+
+
+def _check_quality(pipeline: Pipeline, need: Need) -> None:
+    quarantine = pipeline.quarantine
+    if pipeline.quality:
+        need(quarantine is not None, ("quality",), "needs [quarantine] for bad rows")
+    names: set[str] = set()
+    for at, rule in enumerate(pipeline.quality):
+        need(bool(rule.rule.strip()), ("quality", at, "rule"), "is empty")
+        name = rule.name or rule.rule
+        need(name not in names, ("quality", at), f"{name!r} is there twice; give it a name")
+        names.add(name)
+    if quarantine is not None:
+        need(bool(quarantine.topic), ("quarantine", "topic"), "is empty")
+        good = 0 <= quarantine.stop_above <= 1
+        need(good, ("quarantine", "stop_above"), "is a share between 0 and 1")
+
+
+def _check_loop(pipeline: Pipeline, need: Need) -> None:
+    """Nothing may be written to where it is read from, or bad rows to where good ones go."""
+    source, sink, quarantine = pipeline.source, pipeline.sink, pipeline.quarantine
+    here = sink.bootstrap in ("", source.bootstrap)
+    words = "is read by this pipeline: the rows would go round"
+    if sink.kind == "topic":
+        need(not (here and _reads(source, sink.topic)), ("sink", "topic"), words)
+    if quarantine is not None:
+        need(not (here and _reads(source, quarantine.topic)), ("quarantine", "topic"), words)
+        same = sink.kind == "topic" and sink.topic == quarantine.topic
+        need(not same, ("quarantine", "topic"), "is the sink: good and bad rows need two topics")
+
+
+def _reads(source: Source, topic: str) -> bool:
+    if source.topic:
+        return topic in [name.strip() for name in source.topic.split(",")]
+    return bool(re.fullmatch(source.pattern, topic))
+
+
+def _check_step(step: Step, where: Where, need: Need) -> None:
+    said = [bool(step.sql), bool(step.table), bool(step.python)]
+    need(said.count(True) == 1, where, "give sql or python or table, one of")
+    need(not step.table or bool(step.path), where, "path of the table is missing")
+    if step.python:
+        need(":" in step.python, (*where, "python"), "is FILE:FUNCTION or MODULE:FUNCTION")
+        file = step.python.rpartition(":")[0]
+        there = not file.endswith(".py") or Path(file).is_file()
+        need(there, (*where, "python"), f"there is no file {file}")
 
 
 def check_trigger(trigger: Trigger, need: Need) -> None:
@@ -189,7 +258,8 @@ def _check_watermark(text: str, where: Where, need: Need) -> None:
     need(good, where, "is a column and a delay: 'event_time 10 minutes'")
 
 
-def _check_sink(sink: Sink, need: Need) -> None:
+def check_sink(sink: Sink, need: Need) -> None:
+    """What a topic or a table must be told."""
     need(sink.kind in SINKS, ("sink", "kind"), f"{sink.kind!r} is none of {', '.join(SINKS)}")
     if sink.kind == "topic":
         need(bool(sink.topic), ("sink",), "topic is missing")
@@ -197,10 +267,16 @@ def _check_sink(sink: Sink, need: Need) -> None:
         need(not compacted or bool(sink.key), ("sink",), "a compacted topic needs key")
     else:
         need(bool(sink.path), ("sink",), "path is missing")
+    if sink.bootstrap:
+        check_bootstrap(sink.bootstrap, ("sink", "bootstrap"), need)
+    need(sink.target_file_bytes > 0, ("sink", "target_file_bytes"), "is at least 1")
     need(sink.mode in ("append", "upsert"), ("sink", "mode"), "is append or upsert")
     if sink.mode == "upsert":
         need(sink.kind in ("delta", "iceberg"), ("sink", "mode"), "upsert needs delta or iceberg")
         need(bool(sink.keys), ("sink", "mode"), "upsert needs keys")
+    for name in ("keys", "order_by"):
+        used = sink.mode == "upsert" or not getattr(sink, name)
+        need(used, ("sink", name), 'does nothing without mode = "upsert"')
 
 
 def _check_decode(pipeline: Pipeline, need: Need) -> None:
@@ -210,8 +286,11 @@ def _check_decode(pipeline: Pipeline, need: Need) -> None:
     formats = ("json", "avro", "string")
     need(decode.format in formats, ("decode", "format"), f"is none of {', '.join(formats)}")
     need(decode.format == "string" or bool(decode.schema), ("decode",), "schema is missing")
-    words = ("fail", "null", "drop", "quarantine")
-    need(decode.on_error in words, ("decode", "on_error"), f"is none of {', '.join(words)}")
+    if decode.format == "avro":
+        words = "is no Avro schema of a record, in JSON"
+        need(_is_record(decode.schema), ("decode", "schema"), words)
+    ways = ("fail", "null", "drop", "quarantine")
+    need(decode.on_error in ways, ("decode", "on_error"), f"is none of {', '.join(ways)}")
     if decode.format != "string" and decode.on_error == "quarantine":
         there = pipeline.quarantine is not None
         need(there, ("decode",), "on_error=quarantine needs [quarantine]")
@@ -219,7 +298,15 @@ def _check_decode(pipeline: Pipeline, need: Need) -> None:
         need(name in RECORD, ("decode", "keep", at), f"{name!r} is none of {', '.join(RECORD)}")
 
 
-def _check_aggregate(aggregate: Aggregate, need: Need) -> None:
+def _is_record(text: str) -> bool:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("type") == "record"
+
+
+def _check_aggregate(aggregate: Aggregate, output: str, need: Need) -> None:
     need(bool(aggregate.select), ("aggregate", "select"), "is empty")
     need(
         not (aggregate.window and aggregate.session), ("aggregate",), "window or session, not both"
@@ -231,7 +318,17 @@ def _check_aggregate(aggregate: Aggregate, need: Need) -> None:
         text = getattr(aggregate, name)
         need(not text or bool(DURATION.match(text)), ("aggregate", name), NOT_A_DURATION)
     need(timed or bool(aggregate.by), ("aggregate",), "by or a window is missing")
+    if aggregate.slide:
+        good = 0 < seconds_of(aggregate.slide) <= seconds_of(aggregate.window)
+        need(good, ("aggregate", "slide"), "is longer than the window, or nothing")
+    taken = [*aggregate.by, *(("start", "end") if timed else ())]
+    for name in aggregate.select:
+        need(name not in taken, ("aggregate", "select"), f"{name!r} is a column of the group")
+    need(aggregate.top >= 0, ("aggregate", "top"), "cannot be negative")
+    need(not aggregate.rank_by or aggregate.top > 0, ("aggregate", "rank_by"), "needs top")
     if aggregate.top:
+        final = output == "append"
+        need(final, ("aggregate", "top"), 'is known when a window ends: output = "append"')
         need(bool(aggregate.window), ("aggregate", "top"), "is of each window: give window")
         good = aggregate.rank_by in (*aggregate.select, *aggregate.by)
         need(good, ("aggregate", "top"), "rank_by must name a column of select")

@@ -46,6 +46,9 @@ def read_document(path: Path) -> Document:
         text = path.read_text(encoding="utf-8")
     except OSError as failure:
         raise PipelineInvalid(f"{path}: cannot be read ({failure.strerror})") from None
+    except UnicodeDecodeError as failure:
+        before = failure.object.count(b"\n", 0, failure.start)
+        raise PipelineInvalid(f"{path.name}:{before + 1}: is not text in UTF-8") from None
     if path.suffix in (".yaml", ".yml"):
         return _yaml(path.name, text)
     try:
@@ -82,6 +85,9 @@ def _yaml(name: str, text: str) -> Document:
         lines.setdefault(where, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
+                if (*where, key.value) in lines:
+                    line = key.start_mark.line + 1
+                    raise PipelineInvalid(f"{name}:{line}: {key.value}: is there twice")
                 lines[(*where, key.value)] = key.start_mark.line + 1
                 walk(value, (*where, key.value))
         elif isinstance(node, yaml.SequenceNode):
@@ -94,6 +100,8 @@ def _yaml(name: str, text: str) -> Document:
     except yaml.MarkedYAMLError as failure:
         line = failure.problem_mark.line + 1 if failure.problem_mark else 1
         raise PipelineInvalid(f"{name}:{line}: {failure.problem}") from None
+    except yaml.YAMLError as failure:
+        raise PipelineInvalid(f"{name}:1: {str(failure).splitlines()[0]}") from None
     if not isinstance(values, dict):
         raise PipelineInvalid(f"{name}:1: a pipeline is a mapping of source, sink and the rest")
     walk(tree, ())

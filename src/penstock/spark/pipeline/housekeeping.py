@@ -50,6 +50,9 @@ def check(said: Housekeeping, need: Need) -> None:
         need(table.keep_hours >= 0, (*where, "keep_hours"), "cannot be negative")
         old = not table.older_than or bool(DURATION.match(table.older_than))
         need(old, (*where, "older_than"), NOT_A_DURATION)
+        age = not table.older_than or not old or seconds_of(table.older_than) > 0
+        need(age, (*where, "older_than"), "would be every row")
+        need(table.target_file_bytes > 0, (*where, "target_file_bytes"), "is at least 1")
         both = bool(table.older_than) == bool(table.time_column)
         need(both, where, "older_than and time_column go together")
         plain = table.format == "parquet" and bool(table.older_than or table.delete_where)

@@ -13,8 +13,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-from penstock.spark.pipeline.building import DURATION, NOT_A_DURATION, Need, local, seconds_of
+from penstock.spark.pipeline.building import (
+    DURATION,
+    NOT_A_DURATION,
+    Need,
+    check_bootstrap,
+    is_pattern,
+    local,
+    seconds_of,
+)
 from penstock.spark.pipeline.figures import figures_of
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
@@ -69,21 +78,24 @@ def check(said: Mirror, need: Need) -> None:
         need(bool(said.topics), ("topics",), "is missing: a regular expression of names")
         need(bool(said.checkpoint), ("checkpoint",), "is missing: where to keep progress")
         for name in ("topics", "groups"):
-            need(_is_pattern(getattr(said, name)), (name,), "is no regular expression")
+            need(is_pattern(getattr(said, name)), (name,), "is no regular expression")
         same = said.source.bootstrap == said.target.bootstrap
         need(not same or bool(said.prefix), ("target", "bootstrap"), "is the source; give prefix")
+        need(not said.queues, ("queues",), "are of AMQP: give both sides amqp")
+        legal = bool(re.fullmatch(r"[A-Za-z0-9._-]*", said.prefix))
+        need(legal, ("prefix",), "may have letters, digits, '.', '_' and '-'")
+        need(said.max_rows_per_batch >= 0, ("max_rows_per_batch",), "cannot be negative")
+        for name in ("source", "target"):
+            check_bootstrap(getattr(said, name).bootstrap, (name, "bootstrap"), need)
     else:
         need(bool(said.queues), ("queues",), "is missing")
         need(said.source.amqp != said.target.amqp, ("target", "amqp"), "is the source")
+        need(not said.topics, ("topics",), "are of Kafka's protocol: give both sides bootstrap")
+        for name in ("source", "target"):
+            parts = urlsplit(getattr(said, name).amqp)
+            good = parts.scheme in ("amqp", "amqps") and bool(parts.hostname)
+            need(good, (name, "amqp"), "is not amqp://USER:PASSWORD@HOST:PORT/VHOST")
     need(not said.every or bool(DURATION.match(said.every)), ("every",), NOT_A_DURATION)
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
 
 
 def run(said: Mirror, **how: Any) -> Mirrored:

@@ -42,7 +42,11 @@ def source_frame(spark: SparkSession, source: Source, *, batch: bool = False) ->
         "kafka.bootstrap.servers": source.bootstrap,
         "includeHeaders": "true",
         "startingOffsets": "earliest" if batch and source.start == "latest" else source.start,
-        ("subscribe" if source.topic else "subscribePattern"): source.topic or source.pattern,
+        **(
+            {"subscribe": source.topic}
+            if source.topic
+            else {"subscribePattern": f"^(?:{source.pattern})$"}
+        ),
     }
     if source.group:
         options["kafka.group.id" if batch else "commitGroup"] = source.group

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.pipeline import letters
-from penstock.spark.pipeline.building import Need, default_bootstrap, local
+from penstock.spark.pipeline.building import (
+    Need,
+    check_bootstrap,
+    check_span,
+    default_bootstrap,
+    local,
+)
 from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
@@ -67,17 +72,8 @@ def check(said: Redrive, need: Need) -> None:
          "must be another topic")  # fmt: skip
     need(said.max_attempts >= 1, ("max_attempts",), "is at least 1")
     need(said.rate >= 0, ("rate",), "cannot be negative")
-    for name in ("since", "until"):
-        text = getattr(said, name)
-        need(not text or _is_time(text), (name,), "is not a time such as 2026-11-15T10:00:00Z")
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return False
-    return True
+    check_bootstrap(said.bootstrap, ("bootstrap",), need)
+    check_span(said.since, said.until, need)
 
 
 def run(said: Redrive, **how: Any) -> Redriven:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.pipeline.building import Need, default_bootstrap, local
+from penstock.spark.pipeline.building import (
+    Need,
+    check_bootstrap,
+    default_bootstrap,
+    local,
+    time_of,
+)
 from penstock.spark.pipeline.definition import SINKS, Decode, Sink
 from penstock.spark.pipeline.figures import Figures
 from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
@@ -86,6 +91,11 @@ def check(said: Replay, need: Need) -> None:
     for name in ("start", "end"):
         text = getattr(source, name)
         need(_is_place(text), ("source", name), "is earliest, latest, a time, or JSON of offsets")
+    check_bootstrap(source.bootstrap, ("source", "bootstrap"), need)
+    to_topic = sink.kind == "topic"
+    need(not said.keep_partitions or to_topic, ("keep_partitions",), "is for a topic as the sink")
+    need(source.start != "latest", ("source", "start"), "is the end: there is nothing after it")
+    need(source.end != "earliest", ("source", "end"), "is the start: there is nothing before it")
     same = source.topic and source.topic == sink.topic
     need(not same or bool(sink.bootstrap), ("sink", "topic"), "is the topic that is read")
 
@@ -93,11 +103,7 @@ def check(said: Replay, need: Need) -> None:
 def _is_place(text: str) -> bool:
     if text in ("earliest", "latest") or text.startswith("{"):
         return True
-    try:
-        datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return False
-    return True
+    return time_of(text) is not None
 
 
 def run(said: Replay, **how: Any) -> Replayed:
@@ -180,8 +186,8 @@ def _resolve(cluster: Cluster, source: Range, name: str) -> Positions:
     if text in ("earliest", "latest") or text.startswith("{"):
         options[f"{prefix}Offsets"] = text
     else:
-        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        when = time_of(text)
+        assert when is not None, "checked with the definition"
         options[f"{prefix}Timestamp"] = str(int(when.timestamp() * 1000))
     partitions = offsets.partitions_of(cluster, subscription(options))
     return offsets.resolve(

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,9 @@ def state_directory() -> Path:
     """$PENSTOCK_PIPELINES, else the user's state directory."""
     home = os.environ.get("XDG_STATE_HOME", "~/.local/state")
     return Path(os.environ.get("PENSTOCK_PIPELINES", f"{home}/penstock/pipelines")).expanduser()
+
+
+ALIVE = ("starting", "running", "stopping")
 
 
 class RunState:
@@ -38,23 +42,36 @@ class RunState:
         try:
             values: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise SparkConnectorError(f"pipeline {self.name} has never run here") from None
-        if values["state"] in ("starting", "running", "stopping") and not _alive(values):
+            values = {}
+        if not {"state", "pid"} <= set(values):
+            raise SparkConnectorError(f"pipeline {self.name} has never run here")
+        if values["state"] in ALIVE and not _alive(values):
             values["state"] = "died"
         return values
+
+    def owner(self) -> int | None:
+        """The process that runs it now."""
+        try:
+            values = self.read()
+        except SparkConnectorError:
+            return None
+        return int(values["pid"]) if values["state"] in ALIVE else None
 
     def stop(self) -> None:
         """Ask the process to stop after its batch."""
         values = self.read()
-        if values["state"] not in ("starting", "running", "stopping"):
+        if values["state"] not in ALIVE:
             raise SparkConnectorError(f"pipeline {self.name} is not running: {values['state']}")
         os.kill(values["pid"], signal.SIGINT)
 
 
 def all_states() -> list[dict[str, Any]]:
     """Every pipeline that has run here, by name."""
-    found = sorted(state_directory().glob("*.json"))
-    return [RunState(path.stem).read() for path in found]
+    found = []
+    for path in sorted(state_directory().glob("*.json")):
+        with suppress(SparkConnectorError):  # a file that is no state, or not one any more
+            found.append(RunState(path.stem).read())
+    return found
 
 
 def started_at(pid: int) -> str:
@@ -96,6 +113,14 @@ class Running:
         self._own = {"pid": os.getpid(), "started": started_at(os.getpid()), "since": time.time()}
 
     def __enter__(self) -> Self:
+        """Refused while another process runs a pipeline of this name: two writers of a checkpoint
+        would spoil each other's work, and `stop` and `status` could mean either."""
+        other = self._state.owner()
+        if other is not None and other != os.getpid():
+            raise SparkConnectorError(
+                f"a pipeline of this name is running in process {other}; stop it (penstock "
+                f"pipeline stop {self._state.name}), or give this one another `name`"
+            )
         self._state.write(state="starting", **self._own)
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,34 @@ def stepped(spark: SparkSession, step: Step, rows: DataFrame) -> DataFrame:
         table_frame(spark, step.format, step.path).createOrReplaceTempView(step.table)
         return rows
     if step.python:
-        made: DataFrame = function_of(step.python)(rows)
-        return made
+        return _called(step.python, rows)
     rows.createOrReplaceTempView("input")
     return spark.sql(step.sql)
+
+
+def _called(place: str, rows: DataFrame) -> DataFrame:
+    """What a function of the user's makes of the rows; its mistakes name their line."""
+    from pyspark.sql import DataFrame
+
+    function = function_of(place)
+    try:
+        made = function(rows)
+    except Exception as failure:
+        if type(failure).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise OptionError(f"step {place}: {_told(failure)}") from failure
+    if not isinstance(made, DataFrame):
+        raise OptionError(f"step {place}: returned {type(made).__name__}, not a DataFrame")
+    return made
+
+
+def _told(failure: Exception) -> str:
+    """The error and the innermost line that it came from."""
+    said = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, SyntaxError):
+        return said
+    last = traceback.extract_tb(failure.__traceback__)[-1]
+    return f"{said} ({Path(last.filename).name}:{last.lineno})"
 
 
 def table_frame(spark: SparkSession, kind: str, path: str, name: str = "") -> DataFrame:
@@ -58,4 +83,8 @@ def function_of(place: str) -> Callable[[Any], Any]:
         found: Callable[[Any], Any] = getattr(module, name)
     except (ImportError, AttributeError, OSError) as failure:
         raise OptionError(f"step {place}: {failure}") from None
+    except Exception as failure:
+        raise OptionError(f"step {place}: {_told(failure)}") from failure
+    if not callable(found):
+        raise OptionError(f"step {place}: is no function")
     return found

@@ -8,7 +8,6 @@ as CSV tables, PNG plots and one HTML page that needs nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +16,13 @@ from penstock.spark.pipeline.building import (
     DURATION,
     NOT_A_DURATION,
     Need,
+    check_bootstrap,
+    check_span,
     default_bootstrap,
     interval,
+    is_pattern,
     seconds_of,
+    time_of,
 )
 from penstock.spark.pipeline.figures import Figures
 from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
@@ -65,13 +68,11 @@ class Reported(NamedTuple):
 def check(said: Traffic, need: Need) -> None:
     """What must fit together."""
     need(bool(DURATION.match(said.bucket)), ("bucket",), NOT_A_DURATION)
-    for name in ("since", "until"):
-        text = getattr(said, name)
-        try:
-            good = not text or bool(datetime.fromisoformat(text.replace("Z", "+00:00")))
-        except ValueError:
-            good = False
-        need(good, (name,), "is not a time such as 2026-11-15T10:00:00Z")
+    need(seconds_of(said.bucket) > 0, ("bucket",), "is not a stretch of time")
+    need(bool(said.report), ("report",), "is a directory to write to")
+    need(is_pattern(said.topics), ("topics",), "is no regular expression")
+    check_bootstrap(said.bootstrap, ("bootstrap",), need)
+    check_span(said.since, said.until, need)
 
 
 def run(said: Traffic, **how: Any) -> Reported:
@@ -119,9 +120,7 @@ def _raw(spark: SparkSession, said: Traffic, how: str, what: str) -> DataFrame:
     options["startingOffsetsByTimestampStrategy"] = "latest"
     if how != "subscribe":
         for name, option in (("since", "startingTimestamp"), ("until", "endingTimestamp")):
-            if text := getattr(said, name):
-                when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-                when = when if when.tzinfo else when.replace(tzinfo=UTC)
+            if when := time_of(getattr(said, name)):
                 options[option] = str(int(when.timestamp() * 1000))
     return spark.read.format("penstock").options(**options).load()
 
@@ -130,7 +129,7 @@ def _records(spark: SparkSession, said: Traffic) -> DataFrame:
     """Sizes, times and what dead letters say; the values themselves are left behind."""
     from pyspark.sql import functions as f
 
-    raw = _raw(spark, said, "subscribePattern", f"(?!__)(?:{said.topics})")
+    raw = _raw(spark, said, "subscribePattern", f"^(?!__)(?:{said.topics})$")
     size = sum(
         (f.coalesce(f.octet_length(f.col(name)), f.lit(0)) for name in ("key", "value")), f.lit(0)
     )
