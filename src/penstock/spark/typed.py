@@ -32,7 +32,10 @@ _AVRO = {
     "boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
     "bytes": "BINARY", "string": "STRING", "enum": "STRING",
 }  # fmt: skip
-_LOGICAL = {"timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP", "date": "DATE"}
+_LOGICAL = {
+    "timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP", "date": "DATE",
+    "local-timestamp-millis": "TIMESTAMP_NTZ", "local-timestamp-micros": "TIMESTAMP_NTZ",
+}  # fmt: skip
 
 
 class TypedShape(Shape):
@@ -112,25 +115,34 @@ def decode_column(
     """The column, and why some of its rows are null although they had a value."""
     import pyarrow as pa
 
+    from penstock.spark.fitting import fitter
+
+    fit = fitter(kind)
     reasons: dict[int, str] = {}
     cells: list[Any] = []
     for row, value in enumerate(values):
+        cell, why = None, "cannot be decoded"
         try:
-            cells.append(None if value is None else decode(value))
+            if value is not None:
+                cell = decode(value)
+                why = "does not fit the schema"
+                cell = fit(cell)
         except Exception as failure:  # whatever a decoder makes of somebody's bytes
-            reasons[row] = f"cannot be decoded: {failure}"
-            cells.append(None)
+            reasons[row] = f"{why}: {failure}"
+            cell = None
+        cells.append(cell)
     try:
         return pa.array(cells, kind), reasons
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        pass  # some row does not fit the schema: find out which
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        pass  # some row is too large for its type: find out which
+    rows = []
     for row, cell in enumerate(cells):
         try:
-            pa.array([cell], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as failure:
+            rows.append(pa.array([cell], kind))
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as failure:
             reasons[row] = f"does not fit the schema: {failure}"
-            cells[row] = None
-    return pa.array(cells, kind), reasons
+            rows.append(pa.nulls(1, kind))
+    return pa.concat_arrays(rows), reasons
 
 
 def avro_decoder(text: str) -> Decoder:
@@ -165,6 +177,8 @@ def _avro_type(kind: Any) -> str:
     if isinstance(kind, dict):
         if kind.get("logicalType") in _LOGICAL:
             return _LOGICAL[kind["logicalType"]]
+        if kind.get("logicalType") == "decimal":
+            return f"DECIMAL({kind['precision']},{kind.get('scale', 0)})"
         if kind["type"] == "record":
             return f"STRUCT<{avro_columns(kind)}>"
         if kind["type"] == "array":
@@ -172,7 +186,7 @@ def _avro_type(kind: Any) -> str:
         if kind["type"] == "map":
             return f"MAP<STRING, {_avro_type(kind['values'])}>"
         return _avro_type(kind["type"])
-    if kind not in _AVRO:
+    if not isinstance(kind, str) or kind not in _AVRO:
         raise OptionError(f"valueSchema: the Avro type {kind!r} is not supported")
     return _AVRO[kind]
 

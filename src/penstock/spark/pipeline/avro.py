@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import date
 from typing import Any
 
 from penstock.spark.typed import avro_columns, avro_decoder
@@ -36,5 +37,7 @@ def avro_as_json(text: str) -> Any:
 
 
 def _plain(value: Any) -> str:
-    """Bytes as Spark's JSON has them; times and dates in ISO words."""
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value.isoformat()
+    """Bytes as Spark's JSON has them; times and dates in ISO words, decimals in digits."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, date) else str(value)
