@@ -140,3 +140,61 @@ def test_a_mistake_in_a_python_step_is_a_sentence(
     made = pipeline(_file(topic("steps", 1), name("out"), 'format = "string"', step))
     with pytest.raises(SparkConnectorError, match=words):
         run(made, spark=spark)
+
+
+JSON = 'schema = "id BIGINT, value DOUBLE, tags ARRAY<STRING>"\non_error = "drop"'
+RULE = '[quarantine]\ntopic = "bad"\n[[quality]]\nrule = '
+
+
+@pytest.mark.parametrize(
+    ("decode", "more", "words"),
+    [
+        (JSON.replace("DOUBLE", "DUBLE"), "", r"decode.schema: \[UNSUPPORTED_DATATYPE\].*DUBLE"),
+        (JSON + '\nkeep = ["value"]', "", "two columns are called 'value'"),
+        (JSON, '[[steps]]\nsql = "SELECT 1 FRM x"', r"steps.0: \[PARSE_SYNTAX_ERROR\]"),
+        (JSON, '[[steps]]\nsql = "SELECT no FROM input"', "steps.0: .*`no` cannot be resolved"),
+        (JSON, RULE + '"id >"', r"quality.0.rule: \[PARSE_SYNTAX_ERROR\]"),
+        (JSON, RULE + '"value"', "quality.0.rule: 'value' is double, neither true nor false"),
+        (JSON, 'key = "no"', "sink.key: .*`no` cannot be resolved"),
+        (JSON, 'value = "a b c"', "sink.value: "),
+    ],
+)
+def test_what_spark_refuses_names_its_place_in_the_file(
+    spark: Any, topic: Any, pipeline: Any, name: Any, decode: str, more: str, words: str
+) -> None:
+    made = pipeline(_file(topic("wrong", 1), name("out"), decode, more))
+    with pytest.raises(SparkConnectorError, match=words):
+        run(made, spark=spark)
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "value"),
+    [
+        ("", None, b'{"id":7,"value":1.5,"tags":["a"]}'),
+        ('key = "id"\nvalue = "value"', b"7", b"1.5"),
+        ('key = "tags"\nvalue = "struct(id)"', b'["a"]', b'{"id":7}'),
+        ('[[steps]]\nsql = "SELECT id AS key, value FROM input"', b"7", b"1.5"),
+    ],
+)
+def test_keys_and_values_may_be_of_any_type(
+    spark: Any, topic: Any, fill: Any, records: Any, pipeline: Any, name: Any, more: str,
+    key: bytes | None, value: bytes,
+) -> None:  # fmt: skip
+    source, target = topic("any", 1), name("out")
+    fill(source, [b'{"id": 7, "value": 1.5, "tags": ["a"]}'])
+    run(pipeline(_file(source, target, JSON, more)), spark=spark)
+    (record,) = records(target, 1)
+    assert (record.key(), record.value()) == (key, value)
+
+
+def test_the_cause_is_found_in_the_middle_of_what_spark_says() -> None:
+    from penstock.spark.pipeline.work import first_cause
+
+    text = """[STREAM_FAILED] Query failed: Failed to commit: Traceback (most recent call last):
+  File "x.py", line 1, in commit
+    write()
+NotADirectoryError: [Errno 20] Not a directory: 'lake'
+	at org.apache.spark.Some.thing(Some.scala:1)
+org.apache.spark.SparkException: Job aborted
+"""
+    assert first_cause(text) == "NotADirectoryError: [Errno 20] Not a directory: 'lake'"

@@ -294,6 +294,8 @@ def _check_decode(pipeline: Pipeline, need: Need) -> None:
     if decode.format != "string" and decode.on_error == "quarantine":
         there = pipeline.quarantine is not None
         need(there, ("decode",), "on_error=quarantine needs [quarantine]")
+    ours = re.search(r"\b_(corrupt|record|reason|parsed)\b", decode.schema)
+    need(not ours, ("decode", "schema"), f"{ours and ours[0]} is a name of the pipeline's own")
     for at, name in enumerate(decode.keep):
         need(name in RECORD, ("decode", "keep", at), f"{name!r} is none of {', '.join(RECORD)}")
 

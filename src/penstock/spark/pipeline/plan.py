@@ -8,9 +8,11 @@ over the same source, each exactly once by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline import letters
 from penstock.spark.pipeline.aggregate import aggregated
 from penstock.spark.pipeline.building import interval, local
@@ -18,6 +20,7 @@ from penstock.spark.pipeline.definition import RECORD, Decode, Pipeline, Sink, S
 from penstock.spark.pipeline.figures import QUALITY
 from penstock.spark.pipeline.letters import HEADERS, header_of, without_ours
 from penstock.spark.pipeline.steps import stepped
+from penstock.spark.pipeline.work import told_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +73,8 @@ def judged_frame(pipeline: Pipeline, records: DataFrame) -> DataFrame:
             columns[1] = f.col("value").cast("string").alias("value")
         frame = records.select(record, *columns)
     else:
-        frame = records.select(record, parsed_column(decode).alias("_parsed"))
+        with told_at("decode.schema"):
+            frame = records.select(record, parsed_column(decode).alias("_parsed"))
         frame = frame.select("_record", "_parsed.*", *_kept(decode))
         if decode.on_error != "fail":
             broken = f.col("_corrupt").isNotNull() | f.col("_record.value").isNull()
@@ -79,7 +83,8 @@ def judged_frame(pipeline: Pipeline, records: DataFrame) -> DataFrame:
             elif decode.on_error == "quarantine":
                 why = UNDECODABLE.format(format=decode.format)
                 reason = f.when(broken, f.lit(why))
-    for name, rule in rules_of(pipeline):
+    for at, (name, rule) in enumerate(rules_of(pipeline)):
+        _check_rule(frame, at, rule)
         failed = ~f.coalesce(f.expr(rule), f.lit(False))
         reason = f.coalesce(reason, f.when(failed, f.lit(name)))
     frame = frame.withColumn(REASON, reason).drop("_corrupt")
@@ -93,6 +98,26 @@ def judged_frame(pipeline: Pipeline, records: DataFrame) -> DataFrame:
     return frame.observe(QUALITY, rows, bad, *counted)
 
 
+def _check_rule(frame: DataFrame, at: int, rule: str) -> None:
+    from pyspark.sql import functions as f
+
+    where = f"quality.{at}.rule"
+    with told_at(where):
+        kind = frame.select(f.expr(rule)).schema[0].dataType.simpleString()
+    if kind != "boolean":
+        raise SparkConnectorError(f"{where}: {rule!r} is {kind}, neither true nor false")
+
+
+def _check_ddl(text: str) -> None:
+    """Say what is wrong with a schema: Spark's own way tries another grammar then, and complains
+    about that one."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None and hasattr(session, "_jvm"):
+        session._jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
+
+
 def parsed_column(decode: Decode) -> Any:
     """The value as a struct, with `_corrupt` unless a bad value is to stop the query."""
     from pyspark.sql import functions as f
@@ -102,6 +127,7 @@ def parsed_column(decode: Decode) -> Any:
         from penstock.spark.pipeline.avro import avro_as_json, avro_schema
 
         text, schema = avro_as_json(decode.schema)(f.col("value")), avro_schema(decode.schema)
+    _check_ddl(schema)
     if decode.on_error == "fail":
         return f.from_json(text, schema, {"mode": "FAILFAST"})
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
@@ -137,17 +163,27 @@ def reasons_of(pipeline: Pipeline) -> list[str]:
 def good_frame(spark: SparkSession, pipeline: Pipeline, judged: DataFrame) -> DataFrame:
     """Good rows, with watermark, once, after all steps and the aggregate."""
     kept = judged.where(f"{REASON} IS NULL").drop(REASON, "_record")
-    kept = watermarked(kept, pipeline.watermark)
+    with told_at("watermark"):
+        kept = watermarked(kept, pipeline.watermark)
     if pipeline.dedup:
         # A batch (a dry run) has no watermark and takes plain duplicates away instead.
         once = kept.dropDuplicatesWithinWatermark if kept.isStreaming else kept.dropDuplicates
-        kept = once(pipeline.dedup)
-    for stream in pipeline.streams:
-        other = stream_frame(spark, pipeline.source, stream, batch=not judged.isStreaming)
-        other.createOrReplaceTempView(stream.name)
-    for step in pipeline.steps:
-        kept = stepped(spark, step, kept)
-    return kept if pipeline.aggregate is None else aggregated(pipeline.aggregate, kept)
+        with told_at("dedup"):
+            kept = once(pipeline.dedup)
+    for at, stream in enumerate(pipeline.streams):
+        with told_at(f"streams.{at}"):
+            other = stream_frame(spark, pipeline.source, stream, batch=not judged.isStreaming)
+            other.createOrReplaceTempView(stream.name)
+    for at, step in enumerate(pipeline.steps):
+        with told_at(f"steps.{at}"):
+            kept = stepped(spark, step, kept)
+    if pipeline.aggregate is not None:
+        with told_at("aggregate"):
+            kept = aggregated(pipeline.aggregate, kept)
+    twice = [name for name, count in Counter(kept.columns).items() if count > 1]
+    if twice:
+        raise SparkConnectorError(f"two columns are called {twice[0]!r}; rename one in a step")
+    return kept
 
 
 def watermarked(frame: DataFrame, text: str) -> DataFrame:
@@ -173,25 +209,32 @@ def record_frame(sink: Sink, good: DataFrame) -> DataFrame:
     """Rows as key and value for the target topic."""
     from pyspark.sql import functions as f
 
-    if sink.value:
-        value = f.expr(sink.value)
-    elif "value" in good.columns:
-        value = f.col("value")
-    else:
-        value = f.to_json(f.struct(*[f.col(name) for name in good.columns]))
-    if sink.key:
-        key = f.expr(sink.key)
-    elif "key" in good.columns:
-        key = f.col("key")
-    else:
-        key = f.lit(None)
-    headers = f.col("headers") if "headers" in good.columns else f.lit(None)
+    names = set(good.columns)
+    key = sink.key or ("key" if "key" in names else "null")
+    value = sink.value
+    if not value and "value" in names:
+        # A record's own value, or one that a step made; not just any column of that name.
+        text = good.schema["value"].dataType.simpleString() in ("string", "binary")
+        value = "value" if text or names <= {"key", "value", "headers"} else ""
+    headers = f.col("headers") if "headers" in names else f.lit(None)
     return good.select(
         f.lit(sink.topic).alias("topic"),
-        key.cast("string" if sink.key else "binary").cast("binary").alias("key"),
-        value.cast("binary").alias("value"),
+        _bytes(good, "sink.key", key).alias("key"),
+        _bytes(good, "sink.value", value or "struct(*)").alias("value"),
         headers.cast(HEADERS).alias("headers"),
     )
+
+
+def _bytes(rows: DataFrame, where: str, sql: str) -> Any:
+    """As a record has it: text and bytes as they are, numbers as text, the rest as JSON."""
+    from pyspark.sql import functions as f
+
+    with told_at(where):
+        kind = rows.select(f.expr(sql).alias("_")).schema[0].dataType.simpleString()
+    column = f.expr(sql)
+    if kind.startswith(("struct", "array", "map", "variant")):
+        column = f.to_json(column)
+    return column if kind == "binary" else column.cast("string").cast("binary")
 
 
 def quarantine_frame(pipeline: Pipeline, judged: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 BUSY_TRIES = 30
+_RAISED = re.compile(r"^(?!org\.|java\.|scala\.|py4j\.)[A-Za-z_][\w.]*(Error|Exception)\b")
 
 
 def spark_for(definition: Any, master: str | None = None) -> SparkSession:
@@ -61,6 +63,10 @@ def first_cause(text: str) -> str:
     ours = [line for line in lines if line.startswith("penstock.spark.")]
     if ours:
         return ours[-1].partition(": ")[2]
+    if any("Traceback (most recent call last)" in line for line in lines):
+        raised = [line for line in lines if _RAISED.match(line)]
+        if raised:
+            return raised[-1][:500]
     told = [line for line in lines if not line.startswith(("An error occurred while", "at "))]
     return (told or lines or ["Spark failed"])[0].lstrip(": ")[:500]
 
@@ -112,6 +118,17 @@ def explained() -> Iterator[None]:
         if not type(failure).__module__.startswith(("pyspark.", "py4j.")):
             raise
         raise SparkConnectorError(first_cause(str(failure))) from failure
+
+
+@contextmanager
+def told_at(where: str) -> Iterator[None]:
+    """What Spark refuses while a frame is built, with the place in the file that it is about."""
+    try:
+        yield
+    except Exception as failure:
+        if is_busy(failure) or not type(failure).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise SparkConnectorError(f"{where}: {first_cause(str(failure))}") from failure
 
 
 @contextmanager
