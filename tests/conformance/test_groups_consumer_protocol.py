@@ -261,51 +261,55 @@ def test_a_commit_with_a_stale_member_epoch_is_refused(wire: Wire, topic: str, n
     assert commit(answer.member_epoch + 1) == "stale_member_epoch"
 
 
+class Reader:
+    """A member that takes and gives back partitions of one topic at once."""
+
+    def __init__(self, wire: Wire, group: str, topic: str) -> None:
+        self.wire, self.group, self.topic = wire, group, topic
+        self.topic_id = wire.call("metadata", 12, {"topics": [{"name": topic}]}).topics[0].topic_id
+        self.member, joined = join(wire, group, topic)
+        self.epoch, self.owned = joined.member_epoch, _partitions(joined)
+
+    def beat(self) -> list[int]:
+        mine = [{"topic_id": self.topic_id, "partitions": self.owned}] if self.owned else []
+        asked = {"group_id": self.group, "member_id": self.member, "member_epoch": self.epoch}
+        values = {**asked, "rebalance_timeout": -1, "topic_partitions": mine}
+        answer = self.wire.call("consumer_group_heartbeat", 1, values)
+        assert answer.error_code.value == 0, answer
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = _partitions(answer)
+        return self.owned
+
+    def commit(self, epoch: int, partition: int) -> str:
+        committed = {"partition_index": partition, "committed_offset": 1}
+        values = {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": epoch,
+            "member_id": self.member,
+            "topics": [{"name": self.topic, "partitions": [committed]}],
+        }
+        answer = self.wire.call("offset_commit", 9, values)
+        return str(answer.topics[0].partitions[0].error_code.name)
+
+
+def _partitions(answer: Any) -> list[int]:
+    topics = answer.assignment.topic_partitions if answer.assignment is not None else ()
+    return [index for topic in topics for index in topic.partitions]
+
+
 def test_a_commit_that_crosses_a_rebalance_counts_for_what_the_member_kept(
     wire: Wire, make_topic: Callable[..., str], name: Name
 ) -> None:
     group, topic = name("group"), make_topic(partitions=2)
-    first, joined = join(wire, group, topic)
-    second, _ = join(wire, group, topic)
-    epochs = {first: joined.member_epoch, second: 0}
-    owned: dict[str, list[int]] = {first: [0, 1], second: []}
-    named = wire.call("metadata", 12, {"topics": [{"name": topic}]}).topics[0].topic_id
-
-    def shared() -> bool:
-        for member in (first, second):
-            mine = [{"topic_id": named, "partitions": owned[member]}] if owned[member] else []
-            values: dict[str, Any] = {"member_epoch": epochs[member], "topic_partitions": mine}
-            if member == second and not epochs[member]:
-                values |= {"subscribed_topic_names": [topic], "rebalance_timeout": 30_000}
-            asked = {"group_id": group, "member_id": member, **values}
-            answer = wire.call("consumer_group_heartbeat", 1, asked)
-            assert answer.error_code.value == 0, answer
-            epochs[member] = answer.member_epoch
-            if answer.assignment is not None:
-                owned[member] = [
-                    p for t in answer.assignment.topic_partitions for p in t.partitions
-                ]
-        return len(owned[first]) == len(owned[second]) == 1
-
-    def commit(partition: int) -> str:
-        values = {
-            "group_id": group,
-            "generation_id_or_member_epoch": joined.member_epoch,
-            "member_id": first,
-            "topics": [
-                {
-                    "name": topic,
-                    "partitions": [{"partition_index": partition, "committed_offset": 1}],
-                }
-            ],
-        }
-        answer = wire.call("offset_commit", 9, values)
-        return str(answer.topics[0].partitions[0].error_code.name)
-
-    eventually(shared)
-    assert epochs[first] > joined.member_epoch
-    assert commit(owned[first][0]) == "none"
-    assert commit(owned[second][0]) == "stale_member_epoch"
+    first = Reader(wire, group, topic)
+    eventually(lambda: len(first.beat()) == 2)
+    before = first.epoch
+    second = Reader(wire, group, topic)
+    eventually(lambda: len(first.beat()) == len(second.beat()) == 1)
+    assert first.epoch > before
+    assert first.commit(before, first.owned[0]) == "none"
+    assert first.commit(before, second.owned[0]) == "stale_member_epoch"
 
 
 def test_a_silent_member_is_dropped_after_the_session_time_out(
