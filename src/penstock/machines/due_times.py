@@ -8,7 +8,9 @@ thousand of this second.
     push(due, offset)      O(1)
     pop_until(now)         those that are due, earliest first
 
-Nothing is taken out before its time: whoever pops an offset looks whether it still matters.
+Single offsets are not taken out before their time: whoever pops one looks whether it still
+matters. A second of which none does is let go as a whole (`forget_below`), so that messages which
+may live for days and are gone in a moment do not pile up.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ from array import array
 from collections.abc import Iterable
 
 _BUCKET_MS = 1000
+_FORGET_EVERY = 16_384
 
 
 class DueTimes:
     """Offsets by the millisecond at which something happens to them."""
 
-    __slots__ = ("_buckets", "_later", "_near", "_near_until")
+    __slots__ = ("_buckets", "_later", "_near", "_near_until", "_pushed", "_tops")
 
     def __init__(self) -> None:
         self._near: list[tuple[int, int]] = []  # a heap: what is due before _near_until
         self._near_until = 0
         self._buckets: dict[int, array[int]] = {}  # second: due, offset, due, offset, ...
+        self._tops: dict[int, int] = {}  # second: the highest offset in its bucket
         self._later: list[int] = []  # a heap of the seconds in _buckets
+        self._pushed = 0  # since it was last looked what can be forgotten
 
     def __repr__(self) -> str:
         return f"DueTimes({len(self)} waiting)"
@@ -51,6 +56,8 @@ class DueTimes:
             heapq.heappush(self._later, second)
         bucket.append(due_ms)
         bucket.append(offset)
+        self._tops[second] = max(offset, self._tops.get(second, offset))
+        self._pushed += 1
 
     def push_all(self, timed: Iterable[tuple[int, int]]) -> None:
         """Many at once, as (offset, when); those that follow each other are mostly due together."""
@@ -59,6 +66,9 @@ class DueTimes:
             if due_ms // _BUCKET_MS == second:
                 bucket.append(due_ms)
                 bucket.append(offset)
+                self._pushed += 1
+                if offset > self._tops[second]:
+                    self._tops[second] = offset
                 continue
             self.push(due_ms, offset)
             known = self._buckets.get(due_ms // _BUCKET_MS)
@@ -73,6 +83,16 @@ class DueTimes:
             self._open(heapq.heappop(self._later))
         return self._near[0][0]
 
+    def forget_below(self, floor: int) -> None:
+        """No offset below matters any more. Looks only now and then, so call it as you like."""
+        if self._pushed < _FORGET_EVERY:
+            return
+        self._pushed = 0
+        for second in [second for second, top in self._tops.items() if top < floor]:
+            del self._buckets[second], self._tops[second]
+        self._later = list(self._buckets)
+        heapq.heapify(self._later)
+
     def pop_until(self, now_ms: int) -> list[int]:
         """The offsets that are due at `now_ms`, earliest first; each is given once."""
         while self._later and self._later[0] * _BUCKET_MS <= now_ms:
@@ -86,10 +106,12 @@ class DueTimes:
     def clear(self) -> None:
         self._near.clear()
         self._buckets.clear()
+        self._tops.clear()
         self._later.clear()
 
     def _open(self, second: int) -> None:
         bucket = self._buckets.pop(second)
+        del self._tops[second]
         pairs = zip(bucket[::2], bucket[1::2], strict=True)
         if self._near:
             for pair in pairs:

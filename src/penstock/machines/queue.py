@@ -79,7 +79,7 @@ class Queue:
         floor = state.floor
         state.apply(record)
         if state.floor != floor:
-            self._clock.timeline.forget_below(state.floor)
+            self._clock.forget_below(state.floor)
         if (self._clock.marked or self._locks is not None) and isinstance(record, SETTLING):
             for low, high in record.ranges:
                 self._clock.settled(low, high)

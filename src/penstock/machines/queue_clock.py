@@ -105,6 +105,14 @@ class QueueClock:
         """Whether `is_overdue` may be true of any in a range."""
         return bool(self.overdue) or (self.ttl_ms is not None and low < self.expired_to)
 
+    def forget_below(self, floor: int) -> None:
+        """Everything below is done with."""
+        self.timeline.forget_below(floor)
+        if self._expiring is not None:
+            self._expiring.forget_below(floor)
+        if self._scheduled is not None:
+            self._scheduled.forget_below(floor)
+
     def settled(self, low: int, high: int) -> None:
         """These messages are done with."""
         if self.overdue:

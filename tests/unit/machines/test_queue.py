@@ -377,3 +377,19 @@ def test_a_record_of_the_journal_that_is_cut_off_is_recognised(record: JournalRe
             decode(data[:length])
     with pytest.raises(CorruptRecord):
         decode(data + b"\x00")
+
+
+def test_messages_that_are_gone_before_they_expire_leave_nothing_behind() -> None:
+    day_ms = 24 * 3_600_000
+    queue = live()
+    for base in range(0, 400_000, 1000):
+        expiries = [(base + at, base + day_ms) for at in range(1000)]
+        queue.extend(base + 1000, base, Marks(expiries=expiries))
+        offsets = taken(queue, 1000)
+        kept = offsets[:1] if base == 399_000 else []
+        perform(queue, queue.ack([at for at in offsets if at not in kept]))
+    assert queue._clock._expiring is not None
+    assert len(queue._clock._expiring) < 100_000
+    perform(queue, queue.give_back([399_000]))
+    assert queue.next_ms() is not None
+    assert perform(queue, queue.tick(399_000 + day_ms)).records == (Acked(((399_000, 399_001),)),)
