@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock.catalogue.messaging import QueueRow
-from penstock.errors import BrokerError
+from penstock.errors import BrokerError, NotFound
 from penstock.log.flusher import Flusher
 from penstock.log.store import LogStore
 from penstock.machines.queue_outcome import DeadLetters
@@ -151,11 +151,14 @@ class Queue:
     # --- waking -----------------------------------------------------------------------------------
 
     async def wake(self) -> LiveQueue:
-        """The working part, loaded if need be."""
+        """The working part, loaded if need be; NotFound when the queue was deleted meanwhile."""
         if self.live is not None:
             return self.live
         # Shielded: one client that goes away must not end the loading that others wait for.
-        return await asyncio.shield(self._load())
+        live = await asyncio.shield(self._load())
+        if self.is_deleted:
+            raise NotFound(f"no {self.where}")
+        return live
 
     def _load(self) -> asyncio.Task[LiveQueue]:
         if self._loading is None:

@@ -112,7 +112,8 @@ class _Redrive:
         left = machine.ready
         try:
             while left > 0 and not self._live.is_closed:
-                ranges = machine.take(min(_AT_ONCE, left))
+                now_ms = self._queue.host.clock.now_ms()
+                ranges = machine.take(min(_AT_ONCE, left), now_ms, self)
                 if not ranges:
                     return
                 self._kept += ranges

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from penstock.errors import StorageError
-from penstock.services import queue_space
+from penstock.errors import NotFound, StorageError
+from penstock.services import queue_space, redrive
+from penstock.services.live_queue import LiveQueue
+from penstock.services.queue import Queue
 from penstock.services.queue_journal import JOURNAL_SETTINGS
+from penstock.services.queue_log import QueueLog
+from penstock.services.queue_pages import Entry
 from support.queue_world import World, bodies, in_world, take
 
 DAY_MS = 24 * 3_600_000
@@ -218,3 +224,69 @@ async def test_a_damaged_batch_does_not_stop_its_queue(world: World) -> None:
     while len(got) < 3:
         got += bodies(await take(consumer))
     assert got == ["a", "c", "d"]
+
+
+@in_world
+async def test_nobody_consumes_from_a_queue_that_was_deleted_while_it_was_loaded(
+    world: World,
+) -> None:
+    await world.declare("q")
+    await world.publish("q", "a")
+    await world.restart()
+    queue = world.messaging.vhosts["/"].queue("q")
+    load, gate = queue.host.load, asyncio.Event()
+
+    async def slowly(of: Queue) -> LiveQueue:
+        live = await load(of)
+        await gate.wait()
+        return live
+
+    queue.host.load = slowly  # type: ignore[method-assign]
+    consuming = asyncio.create_task(world.consume("q"))
+    await world.settle()
+    queue.host.load = load  # type: ignore[method-assign]
+    world.messaging.queues.delete_unused(queue)
+    await world.settle()
+    gate.set()
+    with pytest.raises(NotFound):
+        await asyncio.wait_for(consuming, 5)
+
+
+@in_world
+async def test_what_is_being_redriven_is_nobody_elses_however_deliveries_are_locked(
+    world: World,
+) -> None:
+    await world.declare("work", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    await world.declare("dead", x_consumer_timeout=60_000)
+    await world.publish("work", "a")
+    await reject_one(world, "work")
+    dead, work = await world.live("dead"), await world.live("work")
+    await world.eventually(lambda: dead.machine.ready == 1, "it is dead")
+    gate = asyncio.Event()
+    entry_or_wait = dead.log.entry_or_wait
+
+    async def slowly(place: int) -> Entry | None:
+        await gate.wait()
+        return await entry_or_wait(place)
+
+    dead.log = Slowly(dead.log, slowly)  # type: ignore[assignment]
+    vhost = world.messaging.vhosts["/"]
+    redriving = asyncio.create_task(redrive.redrive(vhost, dead.queue, redrive.Filter()))
+    await world.settle()
+    dead.wake()
+    await world.settle()
+    assert (dead.machine.ready, dead.machine.delivered) == (0, 1)
+    gate.set()
+    assert (await redriving).moved == 1
+    await world.eventually(lambda: work.machine.ready == 1, "it is back")
+
+
+class Slowly:
+    """A queue's log whose messages take their time."""
+
+    def __init__(self, log: QueueLog, read: Callable[[int], Awaitable[Entry | None]]) -> None:
+        self._log = log
+        self.entry_or_wait = read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
