@@ -180,6 +180,10 @@ class QueueLog:
             stop = min(header.next_offset, high)
             if stop <= low:
                 continue
+            if low < header.base_offset:  # however much compaction took away: it is one step
+                gap = min(header.base_offset, stop)
+                yield Arrival(low, gap, header.max_timestamp, skipped=((low, gap),))
+                low = gap
             if header.is_control or _is_aborted(header, aborted):
                 yield Arrival(low, stop, header.max_timestamp, skipped=((low, stop),))
             else:

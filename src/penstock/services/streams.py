@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import NotForStreams, PreconditionFailed, SubscriptionEnded
 from penstock.model.field_table import Timestamp
+from penstock.model.offset_ranges import without
 from penstock.model.queue_arguments import age_ms
 from penstock.model.queue_settings import DEFAULT_SETTINGS
 from penstock.services.queue_log import QueueLog
@@ -103,11 +104,11 @@ class StreamSubscription:
             return
         enough = len(self._ready) + _AHEAD
         async for arrival in log.scan(low, end, DEFAULT_SETTINGS):
-            skipped = {at for low, high in arrival.skipped for at in range(low, high)}
-            for offset in range(arrival.low, arrival.high):
-                entry = None if offset in skipped else await log.entry_or_wait(offset)
-                if entry is not None:
-                    self._ready.append(_delivery(offset, entry))
+            for first, last in without(arrival.low, arrival.high, arrival.skipped):
+                for offset in range(first, last):
+                    entry = await log.entry_or_wait(offset)
+                    if entry is not None:
+                        self._ready.append(_delivery(offset, entry))
             reader.next_offset = arrival.high
             if len(self._ready) >= enough:
                 return

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import NotFound, StorageError
+from penstock.model.batch import read_header, stamp
+from penstock.model.records import build_batch
 from penstock.services import queue_space, redrive
 from penstock.services.live_queue import LiveQueue
 from penstock.services.queue import Queue
@@ -290,3 +292,32 @@ class Slowly:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
+
+
+# --- gaps -----------------------------------------------------------------------------------------
+
+
+async def append_far_away(world: World, topic: str, offset: int) -> None:
+    """What compaction leaves of a long log: a record at the beginning and one far away."""
+    replica = await world.partitions.replica(topic, 0)
+    now_ms = world.clock.now_ms()
+    data = build_batch([(b"k", b"far", ())], timestamp_ms=now_ms)
+    stamp(data, 0, offset, 0)
+    replica.log.append((data,), (read_header(data),), now_ms)
+    replica.log.finish_sync(replica.log.begin_sync())
+    replica.advance(replica.log.end_offset)
+
+
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+def test_a_gap_of_a_hundred_million_offsets_is_one_step(kind: str) -> None:
+    async def check(world: World) -> None:
+        await world.declare("q", x_queue_type=kind)
+        await world.publish("q", "near")
+        first = {"x-stream-offset": "first"}
+        consumer = await world.consume("q", prefetch=10, arguments=first)
+        (got,) = await take(consumer)
+        consumer.ack([got.offset])
+        await append_far_away(world, "q", 100_000_000)
+        assert bodies(await take(consumer)) == ["far"]
+
+    in_world(check)()
