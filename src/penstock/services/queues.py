@@ -96,11 +96,15 @@ class Queues:
     # --- starting and stopping --------------------------------------------------------------------
 
     async def adopt_rows(self, rows: Sequence[QueueRow]) -> None:
-        """Take over what the catalogue holds. What was to last only until the end is dropped."""
+        """Take over what the catalogue holds. What was to last only until the end is dropped.
+
+        So is a queue without a topic: a crash came in the middle of its deletion.
+        """
         gone: list[QueueRow] = []
         for row in rows:
             vhost = self._vhosts.get(row.vhost)
-            if vhost is None or not row.durable or row.exclusive:
+            has_topic = self.topics.find(row.topic) is not None
+            if vhost is None or not row.durable or row.exclusive or not has_topic:
                 gone.append(row)
             else:
                 self._remember(vhost, row, None).used()
@@ -247,13 +251,14 @@ class Queues:
     async def _delete(self, vhost: VirtualHost, queue: Queue) -> None:
         self._forget(vhost, queue)
         await self._routing.destination_gone(vhost, Destination(queue.name))
-        await self._catalogue.delete(queue.row)
+        # The topic before the row: left alone, its messages would be the next queue's of that name.
         if queue.adopted:
             topic = self.topics.find(queue.topic)
             if topic is not None:
                 self.store.delete_journals(topic.id, PURPOSE)
         elif self.topics.find(queue.topic) is not None:
             await self._drop_topic(queue.topic)
+        await self._catalogue.delete(queue.row)
 
     def apply_policies(self, vhost: VirtualHost) -> None:
         """Policies have changed: every queue follows."""

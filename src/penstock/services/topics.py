@@ -11,12 +11,14 @@ name still locked, so that a topic created again under the same name finds nothi
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.catalogue.catalogue import Catalogue, Shown, TopicRow
 from penstock.errors import (
+    BrokerError,
     DataDirectoryDamaged,
     InvalidConfig,
     InvalidRequest,
@@ -48,6 +50,8 @@ from penstock.model.topic_config import TopicSettings
 from penstock.model.topic_defaults import TopicDefaults
 from penstock.runtime.clock import Clock
 from penstock.runtime.turns import Turns
+
+_log = logging.getLogger("penstock")
 
 Config = Mapping[str, str]
 
@@ -258,7 +262,10 @@ class Topics:
             await self._catalogue.delete_topics([topic.id])
             self._forget(topic)
             for listener in self.on_deleted:
-                await listener(topic)
+                try:
+                    await listener(topic)
+                except BrokerError as failure:  # the topic is gone all the same, for everybody
+                    _log.warning("after the deletion of topic %s: %s", name, failure)
 
         await self._turns.take(collision_key(name), work())
 

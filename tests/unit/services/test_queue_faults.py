@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -321,3 +322,48 @@ def test_a_gap_of_a_hundred_million_offsets_is_one_step(kind: str) -> None:
         assert bodies(await take(consumer)) == ["far"]
 
     in_world(check)()
+
+
+# --- a crash between two writes to the catalogue --------------------------------------------------
+
+
+@in_world
+async def test_a_queue_whose_topic_went_just_before_a_crash_is_gone(world: World) -> None:
+    await world.declare("q")
+    await world.publish("q", "a")
+    await world.catalogue.delete_topics([world.topics.get("q").id])
+    await world.kill()
+    assert "q" not in world.messaging.vhosts["/"].queues
+    await world.declare("q")
+    assert await world.publish("q", "b") == []
+    assert (await world.live("q")).machine.ready == 1
+
+
+@in_world
+async def test_the_messages_of_a_queue_that_was_half_deleted_do_not_come_again(
+    world: World,
+) -> None:
+    await world.declare("q")
+    await world.publish("q", "a")
+    rows, topics = world.messaging.queues._catalogue, world.catalogue
+    delete, delete_topics = rows.delete, topics.delete_topics
+    done: list[object] = []
+
+    async def once(write: Callable[..., Awaitable[None]], *what: Any) -> None:
+        if done:
+            raise Died
+        done.append(what)
+        await write(*what)
+
+    rows.delete = partial(once, delete)  # type: ignore[method-assign]
+    topics.delete_topics = partial(once, delete_topics)  # type: ignore[method-assign]
+    with pytest.raises(Died):
+        await world.session.delete_queue("q")
+    topics.delete_topics = delete_topics  # type: ignore[method-assign]
+    await world.kill()
+    await world.declare("q")
+    assert (await world.live("q")).machine.ready == 0
+
+
+class Died(Exception):
+    """The process is gone."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import (
+    CoordinatorNotAvailable,
     DataDirectoryDamaged,
     InvalidConfig,
     InvalidPartitions,
@@ -169,6 +170,23 @@ async def test_everyone_who_keeps_something_of_a_topic_is_told_in_order() -> Non
             "deleted orders",
             "created orders",
         ]
+
+
+@scenario
+async def test_all_are_told_of_a_deletion_although_one_cannot_follow() -> None:
+    async with admin() as broker:
+        told: list[str] = []
+
+        async def fails(topic: Topic) -> None:
+            raise CoordinatorNotAvailable("the disk is full")
+
+        async def follows(topic: Topic) -> None:
+            told.append(topic.name)
+
+        broker.topics.on_deleted += [fails, follows]
+        await broker.topics.create("orders")
+        await broker.topics.delete("orders")
+        assert told == ["orders"]
 
 
 @scenario
