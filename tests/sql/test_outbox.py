@@ -258,6 +258,45 @@ def test_whoever_forgot_to_create_the_tables_is_told(make: Any, connect: Connect
         outbox.add(database, "orders", "order 1")
 
 
+def test_what_could_never_be_published_does_not_come_into_the_table(
+    make: Any, mq: Client, connect: Connect, topic: str
+) -> None:
+    """There it would hold up all others for ever."""
+    outbox = make()
+    outbox.create_tables()
+    with closing(connect()) as database:
+        for wrong, words in (
+            ({"topic": "a b"}, "cannot name a topic"),
+            ({"topic": ""}, "not empty"),
+            ({"headers": {"a": object()}}, "header 'a' is a object"),
+            ({"headers": {"a": b"b"}}, "texts or numbers"),
+            ({"payload": 5}, "a payload is bytes or text"),
+        ):
+            with pytest.raises(InvalidArgument, match=words):
+                outbox.add(database, **{"topic": topic, "payload": "x", **wrong})
+        outbox.add(database, topic, "right")
+        database.commit()
+    assert outbox.move() == 1
+    with pytest.raises(InvalidArgument, match="cannot name a topic"):
+        make(name="a b")
+    with pytest.raises(InvalidArgument, match="connect is a function"):
+        Outbox(mq, "app.db")  # type: ignore[arg-type]
+
+
+def test_a_row_that_cannot_be_published_is_named(make: Any, connect: Connect, topic: str) -> None:
+    outbox = make()
+    outbox.create_tables()
+    with closing(connect()) as database:
+        outbox.add(database, topic, "x")
+        database.cursor().execute("UPDATE outbox SET topic = 'a b'")
+        database.commit()
+    with pytest.raises(InvalidArgument, match=r"row \d+ of outbox cannot be published: 'a b'"):
+        outbox.move()
+    with closing(connect()) as database:
+        database.cursor().execute("DELETE FROM outbox")
+        database.commit()
+
+
 def test_databases_that_are_not_known_are_refused() -> None:
     class Stranger:
         pass

@@ -122,6 +122,10 @@ class Database:
     """
 
     def __init__(self, connect: Connect) -> None:
+        if not callable(connect):
+            raise InvalidArgument(
+                f'connect is a function like lambda: sqlite3.connect("app.db"), not {connect!r}'
+            )
         self._connect = connect
         self._mine = threading.local()
         self._dialect: Dialect | None = None

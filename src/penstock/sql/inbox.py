@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+from penstock.client.arguments import check_text
 from penstock.client.errors import InvalidArgument
 from penstock.client.message import Message, Seconds, milliseconds
 from penstock.sql.database import Connect, Database, Dialect, table_needed
@@ -40,6 +41,7 @@ class Inbox:
 
     def __init__(self, connect: Connect, consumer: str, *, table: str = "penstock_inbox") -> None:
         """`connect` gives a new connection to the database, as for `Outbox`."""
+        check_text(consumer, "a consumer")
         self.consumer = consumer
         self._table = table
         self._database = Database(connect)

@@ -25,11 +25,20 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.errors import AlreadyExists, Fenced, InvalidArgument, TransactionAborted
+from penstock.client.arguments import check_text
+from penstock.client.errors import (
+    AlreadyExists,
+    Fenced,
+    InvalidArgument,
+    TransactionAborted,
+    in_our_words,
+)
 from penstock.client.message import key_bytes
+from penstock.client.properties import write_headers
 from penstock.client.serializer import Serializer, find_serializer, payload_bytes
 from penstock.client.sync import Client
 from penstock.client.transaction import Transaction
+from penstock.model.topic import check_topic_name
 from penstock.sql.database import Connect, Database
 from penstock.sql.outbox_table import Columns, OutboxTable, Row
 
@@ -83,6 +92,9 @@ class Outbox:
         if (self.columns.topic is None) == (topic is None):
             raise InvalidArgument("give either a column with the topic, or a topic for all rows")
         self.name = name or table
+        for wanted in (None if name is None else self.progress_topic, topic):
+            if wanted is not None:
+                _check_topic(wanted)
         self._mq = mq if isinstance(mq, Client) else mq._client
         self._table = table
         self._topic = topic
@@ -121,9 +133,14 @@ class Outbox:
         headers: Mapping[str, str] | None = None,
         serializer: Serializer | str | None = None,
     ) -> None:
-        """Write a row, in the transaction that is open on your `connection`. You commit it."""
+        """Write a row, in the transaction that is open on your `connection`. You commit it.
+
+        What could never be published is refused here: in the table it would hold up all others.
+        """
+        _check_topic(topic)
+        write_headers(headers)
         body = payload_bytes(payload, find_serializer(serializer))
-        told = None if headers is None else json.dumps(dict(headers))
+        told = None if headers is None else _as_json(headers)
         self._rows.insert(connection, (topic, body, key_bytes(key), told))
 
     # --- moving them ------------------------------------------------------------------------------
@@ -175,13 +192,20 @@ class Outbox:
 
     def _publish(self, transaction: Transaction, batch: int, rows: Sequence[Row]) -> None:
         for row in rows:
-            transaction.send(
-                self._topic or str(row.topic),
-                row.payload,
-                key=row.key,
-                headers=row.headers,
-                message_id=f"{self.name}-{row.id}",
-            )
+            topic = self._topic or str(row.topic)
+            try:
+                _check_topic(topic)
+                transaction.send(
+                    topic,
+                    row.payload,
+                    key=row.key,
+                    headers=row.headers,
+                    message_id=f"{self.name}-{row.id}",
+                )
+            except InvalidArgument as failure:
+                raise InvalidArgument(
+                    f"row {row.id} of {self._table} cannot be published: {failure}"
+                ) from failure
         transaction.send(self.progress_topic, str(batch), key=self.name, partition=0)
 
     def _last_published(self) -> int:
@@ -268,3 +292,16 @@ class Outbox:
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+
+def _check_topic(name: str) -> None:
+    check_text(name, "a topic")
+    with in_our_words():
+        check_topic_name(name)
+
+
+def _as_json(headers: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(headers))
+    except TypeError:
+        raise InvalidArgument(f"headers of a row are texts or numbers, not {headers!r}") from None
