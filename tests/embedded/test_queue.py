@@ -144,3 +144,11 @@ def test_what_cannot_be_is_said() -> None:
             mq.publish(Message("a", "orders", data=object()))
     with pytest.raises(InvalidArgument, match="max_size"):
         SimpleQueue(max_size=0)
+
+
+def test_what_is_no_message_and_no_function_is_refused() -> None:
+    with SimpleQueue() as queue:
+        with pytest.raises(InvalidArgument, match="give a Message"):
+            queue.publish("hello")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="a subscriber is a function"):
+            queue.subscribe(5)  # type: ignore[arg-type]

@@ -358,3 +358,9 @@ def test_tests_at_the_same_time_do_not_meet() -> None:
 def test_it_is_told_in_words(penstock_broker: BrokerForTests) -> None:
     ask: Callable[[object], str] = repr
     assert penstock_broker.kafka in ask(penstock_broker)
+
+
+@pytest.mark.parametrize("span", [-1, timedelta(days=-1), "soon", float("nan")])
+def test_time_runs_forwards_only(penstock_broker: BrokerForTests, span: object) -> None:
+    with pytest.raises(penstock.InvalidArgument, match="time passes by seconds, 0 or more"):
+        penstock_broker.advance(span)  # type: ignore[arg-type]

@@ -257,6 +257,11 @@ def _prepare(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _describe(name: str, problem: sqlite3.Error) -> str:
+    if isinstance(problem, sqlite3.OperationalError):  # of the disk, not of what is in the file
+        return (
+            f"{name} cannot be opened: {problem}. Is there room on the disk, and may this user "
+            "write there?"
+        )
     return (
         f"{name} cannot be opened as the catalogue: {problem}. Restore it from a backup, or move "
         "the whole directory away to start with no topics."

@@ -50,8 +50,12 @@ def emit_json(value: Any) -> None:
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """A table; columns whose cells are all numbers (or empty) are aligned to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
+    """A table; columns whose cells are all numbers (or empty) are aligned to the right.
+
+    Thousands are set apart for eyes only: in a pipe somebody may count on the digits.
+    """
+    group = "," if sys.stdout.isatty() else ""
+    cells = [[_cell(value, group) for value in row] for row in rows]
     numeric = [
         bool(cells) and all(_is_number(row[at]) for row in cells) for at in range(len(columns))
     ]
@@ -82,10 +86,11 @@ def _is_number(cell: str) -> bool:
     return not cell or cell.strip("-").translate(_MARKS).isdecimal()
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, group: str) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return format(value, group) if is_number else str(value)
 
 
 def _columns(

@@ -180,7 +180,7 @@ def list_(as_json: Json = False) -> None:
         "name": itemgetter("name"),
         "state": itemgetter("state"),
         "rows": lambda state: state.get("rows", 0),
-        "pid": itemgetter("pid"),
+        "pid": lambda row: str(row["pid"] or ""),
     }
     emit_rows(all_states(), columns, as_json=as_json, nothing="no pipeline has run here yet")
 

@@ -72,6 +72,8 @@ class SimpleQueue(Underneath):
 
     def publish(self, message: Message) -> None:
         """Put a message into the queue. `QueueFull` when `max_size` messages wait already."""
+        if not isinstance(message, Message):
+            raise InvalidArgument(f"give a Message(id=..., topic=..., data=...), not {message!r}")
         if not 0 <= message.priority <= _MAX_PRIORITY:
             raise InvalidArgument(f"a priority is 0 to {_MAX_PRIORITY}, not {message.priority}")
         try:
@@ -87,6 +89,8 @@ class SimpleQueue(Underneath):
 
     def subscribe(self, callback: Callback) -> None:
         """Have a function called for each message."""
+        if not callable(callback):
+            raise InvalidArgument(f"a subscriber is a function, and {callback!r} is none")
         with self._lock:
             self._subscribers.append(callback)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.client.errors import InvalidArgument
 from penstock.client.local import LocalHome, broker_config
 from penstock.client.opening import LocalClient, connect
 from penstock.client.partitioner import Sticky
@@ -134,6 +135,8 @@ class BrokerForTests:
         'tomorrow'
         """
         span = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        if not isinstance(span, int | float) or not span >= 0:
+            raise InvalidArgument(f"time passes by seconds, 0 or more, not by {seconds!r}")
         self._home.run(self._advance(round(span * 1000)))
 
     async def _advance(self, milliseconds: int) -> None:

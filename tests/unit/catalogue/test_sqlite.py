@@ -243,6 +243,12 @@ def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"this is not")
 
 
+def test_a_place_that_cannot_be_written_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(DataDirectoryDamaged, match="may this user write there") as refused:
+        SqliteCatalogue.open(tmp_path / "nowhere" / "catalogue.sqlite")
+    assert "backup" not in str(refused.value)
+
+
 def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     other = sqlite3.connect(path)
