@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
@@ -198,8 +199,26 @@ def status(name: NameArgument, as_json: Json = False) -> None:
     if as_json:
         emit_json(values)
         return
-    figures: dict[str, Any] = values.pop("figures", {}) or {}
-    emit_table(["what", "value"], [*values.items(), *figures.items()])
+    emit_table(["what", "value"], _facts(values))
+
+
+def _facts(values: dict[str, Any]) -> list[list[Any]]:
+    """A state as people read it: times as times, and what is of the last batch under its name."""
+    figures: dict[str, Any] = values.get("figures") or {}
+    facts = [[what, values[what]] for what in ("name", "state", "error") if values.get(what)]
+    facts.append(["process", str(values["pid"])])
+    facts += [
+        [what, f"{datetime.fromtimestamp(values[what], UTC):%Y-%m-%d %H:%M:%S} UTC"]
+        for what in ("since", "ended")
+        if what in values
+    ]
+    facts.append(["rows", values.get("rows", 0)])
+    words = {"rows_per_s": "rows/s", "bad": "bad rows", "reasons": "bad because"}
+    for what, value in figures.items():
+        told = round(value, 2) if isinstance(value, float) else _words(value)
+        if told not in ("", None):
+            facts.append([f"last batch: {words.get(what, what.replace('batch', 'number'))}", told])
+    return facts
 
 
 @app.command()

@@ -146,7 +146,8 @@ class Running:
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: object
     ) -> None:
         ended = time.time()
-        if failure is not None:
+        if failure is not None and kind is not KeyboardInterrupt:
             self._write("failed", ended=ended, error=str(failure)[:2000])
         else:
-            self._write("stopped" if self.stop.is_set() else "finished", ended=ended)
+            stopped = self.stop.is_set() or kind is KeyboardInterrupt
+            self._write("stopped" if stopped else "finished", ended=ended)

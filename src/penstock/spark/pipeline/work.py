@@ -32,13 +32,29 @@ def spark_for(definition: Any, master: str | None = None) -> SparkSession:
     """A session with the pipeline's own settings; what the JVM says goes into a file."""
     from penstock.spark.launch import session
 
-    ours = signal.getsignal(signal.SIGINT)
     with spark_log(state_directory() / f"{definition.name}.log"):
-        spark = session(definition.name, master, dict(definition.settings))
-    if threading.current_thread() is threading.main_thread():
-        # Spark takes Ctrl-C for itself and cancels what runs; ours waits for the batch.
-        signal.signal(signal.SIGINT, ours)
-    return spark
+        # In the main thread Spark takes Ctrl-C for itself, even while it starts, and cancels what
+        # runs; ours waits for the batch. In another it leaves Ctrl-C alone.
+        return in_a_thread(lambda: session(definition.name, master, dict(definition.settings)))
+
+
+def in_a_thread(action: Callable[[], T]) -> T:
+    """Do it in another thread, and wait; signals are handled meanwhile."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(action())
+        except BaseException as failure:
+            failed.append(failure)
+
+    thread = threading.Thread(target=work, name="spark-start", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]
 
 
 @contextmanager
