@@ -20,7 +20,6 @@ from penstock.machines.consumer_group import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     NEW_MEMBER,
-    NOTHING,
     STATIC_LEAVING_EPOCH,
     ConsumerGroup,
 )
@@ -208,9 +207,7 @@ def _leave(draft: ConsumerDraft, command: ConsumerHeartbeat, topics: TopicsView)
         if subscription.instance_id is None:
             raise InvalidRequest("only a static member leaves for a while")
         # It keeps its partitions; its session, which goes on, says how long.
-        current = group.current(member_id)._replace(
-            member_epoch=STATIC_LEAVING_EPOCH, pending_revocation=NOTHING
-        )
+        current = group.current(member_id).with_all_given_back(STATIC_LEAVING_EPOCH)
         draft.record(MemberReconciled(group.group_id, member_id, current))
         return reply
     remove_members(draft, [member_id], topics)

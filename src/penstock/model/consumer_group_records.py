@@ -95,6 +95,15 @@ class CurrentAssignment(NamedTuple):
             return None
         return self.epochs.get((topic_id, partition), self.member_epoch)
 
+    def with_all_given_back(self, member_epoch: int) -> CurrentAssignment:
+        """Under another epoch, and with nothing left that it is to give back."""
+        epochs = {
+            (topic_id, index): since
+            for (topic_id, index), since in self.epochs.items()
+            if index in self.assigned.get(topic_id, ())
+        }
+        return self._replace(member_epoch=member_epoch, pending_revocation={}, epochs=epochs)
+
 
 class ResolvedRegex(NamedTuple):
     """The topics a pattern matched, when it was last looked at."""
