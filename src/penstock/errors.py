@@ -165,7 +165,7 @@ class ElectionNotNeeded(BrokerError):
     """The preferred leader already leads."""
 
 
-# --- groups ---------------------------------------------------------------------------------------
+# --- groups, and last share groups ----------------------------------------------------------------
 
 
 class CoordinatorNotAvailable(BrokerError):
@@ -262,9 +262,6 @@ class InvalidRegularExpression(BrokerError):
 
 class UnstableOffsetCommit(BrokerError):
     """A transaction has pending commits for these offsets; ask again."""
-
-
-# --- share groups ---------------------------------------------------------------------------------
 
 
 class InvalidRecordState(BrokerError):

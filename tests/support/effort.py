@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 EFFORT = int(os.environ.get("PENSTOCK_TEST_EFFORT", "1"))
 
@@ -18,5 +18,11 @@ def examples(count: int) -> int:
     return count * EFFORT
 
 
-settings.register_profile("penstock", derandomize=EFFORT == 1, deadline=None, print_blob=True)
+settings.register_profile(
+    "penstock",
+    derandomize=EFFORT == 1,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],  # it is the machine that is busy
+)
 settings.load_profile("penstock")
