@@ -121,6 +121,16 @@ def test_a_special_timestamp_that_nobody_knows_is_refused(
     assert partition.error_code.name == "unsupported_version"
 
 
+def test_offsets_of_a_partition_asked_for_twice_are_refused_once(wire: Wire, topic: str) -> None:
+    both = [{"partition_index": 0, "timestamp": special} for special in (-1, -2)]
+    for asked in (
+        [{"name": topic, "partitions": both}],
+        [{"name": topic, "partitions": [one]} for one in both],
+    ):
+        (row,) = wire.call("list_offsets", 7, {"replica_id": -1, "topics": asked}).topics
+        assert [part.error_code.name for part in row.partitions] == ["invalid_request"]
+
+
 def test_records_of_the_brokers_own_topics_are_not_deleted(wire: Wire) -> None:
     eventually(lambda: _coordinator(wire), what="a coordinator")
     partition = {"partition_index": 0, "offset": 0}

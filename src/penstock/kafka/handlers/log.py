@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from penstock.errors import (
     UnsupportedVersion,
 )
 from penstock.kafka.context import RequestContext
-from penstock.kafka.errors import INVALID_REQUEST, error_code
+from penstock.kafka.errors import INVALID_REQUEST, NONE, error_code
 from penstock.model.ids import NO_EPOCH, NO_TIMESTAMP
 from penstock.model.topic import is_internal
 from penstock.services.replica import Replica
@@ -33,28 +34,33 @@ async def _replica(ctx: RequestContext, topic: str, partition: int, operation: s
 
 
 async def list_offsets(ctx: RequestContext, request: Any) -> Mapping[str, Any]:
-    """Offsets by timestamp, or at the special places below zero."""
+    """Offsets by timestamp, or at the special places below zero.
+
+    A partition asked for twice is answered once, with an error: nobody could tell which is which.
+    """
     read_committed = getattr(request, "isolation_level", 0) == 1
-    seen: set[tuple[str, int]] = set()
-    topics = []
+    asked = Counter(
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+    )
+    topics: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.topics:
-        rows = []
+        rows = topics.setdefault(topic.name, {})
         for part in topic.partitions:
-            row: dict[str, Any] = {
-                "partition_index": part.partition_index,
+            index = part.partition_index
+            rows[index] = {
+                "partition_index": index,
                 "offset": -1,
                 "timestamp": -1,
                 "leader_epoch": -1,
+                "error_code": INVALID_REQUEST,
             }
-            key = (topic.name, part.partition_index)
-            if key in seen:
-                row["error_code"] = INVALID_REQUEST
-            else:
-                seen.add(key)
-                row.update(await _look_up(ctx, topic.name, part, read_committed))
-            rows.append(row)
-        topics.append({"name": topic.name, "partitions": rows})
-    return {"topics": topics}
+            if asked[topic.name, index] == 1:
+                rows[index].update(await _look_up(ctx, topic.name, part, read_committed))
+    return {
+        "topics": [
+            {"name": name, "partitions": list(rows.values())} for name, rows in topics.items()
+        ]
+    }
 
 
 async def _look_up(
@@ -69,7 +75,7 @@ async def _look_up(
         offset, found_at, epoch = await _find(replica, timestamp, read_committed)
     except BrokerError as failure:
         return {"error_code": error_code(failure)}
-    return {"offset": offset, "timestamp": found_at, "leader_epoch": epoch}
+    return {"offset": offset, "timestamp": found_at, "leader_epoch": epoch, "error_code": NONE}
 
 
 async def _find(replica: Replica, timestamp: int, read_committed: bool) -> Found:
