@@ -355,7 +355,7 @@ class LogStore:
     async def close(self, *, clean: bool = True) -> None:
         """Close every file. When `clean`, sync everything and leave the marker that says so."""
         if clean and self._locked:
-            for log in self._logs.values():
+            for log in list(self._logs.values()):  # requests under way may still open others
                 log.finish()
                 if not log.is_synced:
                     job = log.begin_sync()

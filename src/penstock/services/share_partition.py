@@ -12,10 +12,11 @@ a long backlog costs nothing. An acknowledgement is answered when it is on disk 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from penstock.errors import InvalidRecordState, OffsetOutOfRange
+from penstock.errors import CorruptRecord, InvalidRecordState, OffsetOutOfRange
 from penstock.log.chunk import LogChunk
 from penstock.machines.queue import Queue as Machine
 from penstock.machines.queue_outcome import DeadLetters, Outcome
@@ -35,9 +36,9 @@ from penstock.services.queue_journal import QueueJournal
 from penstock.services.replica import Replica
 from penstock.services.share_rules import ShareRules
 
+_log = logging.getLogger("penstock")
 _LOOK_BYTES = 1 << 20  # read at a time to see which records there are
 _LONGEST_WAIT_SECONDS = 3600.0
-
 Bell = asyncio.Event
 
 
@@ -226,9 +227,15 @@ class SharePartition:
 
     async def _look(self, upper: int) -> None:
         low, log = self.machine.state.end, self.replica.log
-        chunk = log.try_read(low, _LOOK_BYTES, upper_offset=upper)
-        if chunk is None:
-            chunk = await log.read(low, _LOOK_BYTES, upper_offset=upper)
+        try:
+            chunk = log.try_read(low, _LOOK_BYTES, upper_offset=upper)
+            if chunk is None:
+                chunk = await log.read(low, _LOOK_BYTES, upper_offset=upper)
+        except CorruptRecord as damage:  # nobody can have these; the others are not to wait
+            behind = min(upper, await log.offset_behind_damage(low))
+            _log.error("group %s cannot read %d to %d: %s", self.group_id, low, behind, damage)
+            self._take_in(behind, self._clock.now_ms(), [(low, behind)])
+            return
         if not chunk.data:  # a gap up to the end
             self._take_in(upper, self._clock.now_ms(), [(low, upper)])
             return

@@ -113,6 +113,11 @@ class SharePartitions:
         )
         # Before anything is written: a checkpoint only knows of records that were looked at.
         await made.look_to(known)
+        if replica.log.retired:
+            made.close(deleted=True)
+            self._store.delete_journals(topic.id, purpose(group_id))
+            await self._groups.stop_topics(group_id, [topic.id], only_unread=False)
+            raise UnknownTopicOrPartition(f"topic {topic.name!r} has just been deleted")
         self._loaded[group_id, topic.name, partition] = made
         return made
 

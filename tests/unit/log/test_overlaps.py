@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log import compaction, layout
-from penstock.log.checkpoint import Checkpoints
+from penstock.log.checkpoint import CLEAN_SHUTDOWN, Checkpoints
 from penstock.log.cleaner import Cleaner, CleaningPlan, Part
 from penstock.log.pace import Pace
 from penstock.log.partition_log import PartitionLog
@@ -245,5 +245,20 @@ def test_a_compaction_that_is_given_up_lets_its_thread_go(tmp_path: Path) -> Non
             await compacting
         await store.close()
         assert not [name for name in store.disk.list("orders-0") if name.endswith(layout.CLEANED)]
+
+    run(check())
+
+
+def test_a_log_opened_during_a_stop_does_not_make_it_unclean() -> None:
+    async def check() -> None:
+        disk = MemoryDisk()
+        store = await open_store(disk)
+        for partition in range(3):
+            append(open_log(store, partition), make_batch([b"x"]))
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)  # it waits for a sync
+        open_log(store, 7)  # a request that was still under way
+        await closing
+        assert disk.exists(CLEAN_SHUTDOWN)
 
     run(check())
