@@ -15,7 +15,7 @@ at most once. `looks_inside` says that the routing key alone does not decide.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -245,9 +245,10 @@ class ConsistentHash:
     def add(self, binding: Binding) -> None:
         for point in self._points_of(binding):
             if point not in self._owners:
-                insort(self._points, point)
+                self._points.append(point)
                 self._owners[point] = {}
             _add_one(self._owners[point], binding.destination)
+        self._points.sort()
 
     def remove(self, binding: Binding) -> None:
         for point in self._points_of(binding):

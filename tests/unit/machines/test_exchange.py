@@ -181,6 +181,13 @@ def test_a_wrong_x_match_is_refused() -> None:
         bind(where, "x", "q1", x_match="some")
 
 
+@pytest.mark.timeout(60)
+def test_a_heavy_binding_is_made_in_a_moment() -> None:
+    where = exchanges(x="x-consistent-hash")
+    where.bind(Binding.of("x", Destination("q1"), "10000", {}))
+    assert where.route("x", "key", PLAIN).queues == ("q1",)
+
+
 def test_the_hash_spreads_by_weight_and_moves_little() -> None:
     where = exchanges(x="x-consistent-hash")
     bind(where, "x", "q1", "10")
