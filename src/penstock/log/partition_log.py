@@ -180,6 +180,9 @@ class PartitionLog:
                 self._unsynced.add_paths([self._directory.path(layout.PARTITION_METADATA)])
                 self._on_disk = True
             is_first = not self.segments
+            if self._torn:  # before it is anything but the end of the log
+                self.segments.active.file().truncate(self.segments.active.size)
+                self._torn = False
             self.segments.begin(self.end_offset, now_ms)
             self._rolled = not is_first
         except OSError as failure:

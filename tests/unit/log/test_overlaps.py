@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
+from penstock.errors import StorageError
 from penstock.log import compaction, layout
 from penstock.log.checkpoint import CLEAN_SHUTDOWN, Checkpoints
 from penstock.log.cleaner import Cleaner, CleaningPlan, Part
@@ -30,6 +32,7 @@ from support.logs import (
     make_batch,
     open_log,
     open_store,
+    read_all,
     run,
 )
 
@@ -260,5 +263,26 @@ def test_a_log_opened_during_a_stop_does_not_make_it_unclean() -> None:
         open_log(store, 7)  # a request that was still under way
         await closing
         assert disk.exists(CLEAN_SHUTDOWN)
+
+    run(check())
+
+
+def test_what_a_full_disk_left_of_a_write_is_cut_off_before_the_next_segment_begins() -> None:
+    async def check() -> None:
+        disk = MemoryDisk()
+        store = await open_store(disk)
+        log = open_log(store, segment_bytes=2000)
+        append(log, make_batch([b"x" * 500]))
+        disk.capacity_bytes = disk.used_bytes + 100
+        disk.fail("truncate", errno.EIO)  # so that the torn write cannot be taken back at once
+        with pytest.raises(StorageError):
+            append(log, make_batch([b"y" * 500]))
+        disk.capacity_bytes = None
+        append(log, make_batch([b"z" * 1800]))  # does not fit into the segment
+        assert len(log.segments) == 2
+        await store.close()
+        store = await open_store(disk)
+        assert len(await read_all(open_log(store))) == 2
+        await store.close()
 
     run(check())
