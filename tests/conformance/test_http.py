@@ -125,7 +125,14 @@ def test_a_group_is_shown_with_its_lag(broker: BrokerProcess, topic: str) -> Non
 def test_what_does_not_exist_is_not_found(broker: BrokerProcess, path: str) -> None:
     status, text = get(broker, path)
     assert status == 404
-    assert "Traceback" not in text
+    assert list(json.loads(text)) == ["error"]
+
+
+def test_the_root_says_what_is_here_and_all_of_it_is(broker: BrokerProcess) -> None:
+    status, text = get(broker, "/")
+    assert status == 200
+    places = [line.split()[0] for line in text.splitlines() if line.startswith("/")]
+    assert [get(broker, place)[0] for place in places] == [200] * 6 + [401]
 
 
 def test_only_reading_is_allowed(broker: BrokerProcess) -> None:

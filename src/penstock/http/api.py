@@ -1,5 +1,6 @@
 """The routes of the HTTP door.
 
+    /            what is here, for whoever looks with a browser
     /health      200 while the process runs
     /ready       200 once every door is open and groups are loaded, else 503
     /metrics     Prometheus
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from penstock import __version__
 from penstock.errors import BrokerError, GroupIdNotFound, UnknownTopicOrPartition
 from penstock.http.answer import Json
 from penstock.http.management import routes
@@ -26,9 +28,23 @@ from penstock.http.view import BrokerView
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+_SIGNPOST = f"""Penstock {__version__}
+
+/health          ok while the process runs
+/ready           ready once every door is open
+/metrics         for Prometheus
+/api/cluster     the broker, as JSON
+/api/topics      its topics, and each at /api/topics/NAME
+/api/groups      its groups, and each at /api/groups/NAME
+/api/overview    and all else of the management API, for those who log in
+"""
+
 
 def application(view: BrokerView) -> Starlette:
     """The ASGI application over one broker."""
+
+    async def signpost(request: Request) -> Response:
+        return PlainTextResponse(_SIGNPOST)
 
     async def health(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -62,6 +78,7 @@ def application(view: BrokerView) -> Starlette:
 
     return Starlette(
         routes=[
+            Route("/", signpost),
             Route("/health", health),
             Route("/ready", ready),
             Route("/metrics", metrics),
@@ -72,13 +89,21 @@ def application(view: BrokerView) -> Starlette:
             Route("/api/groups/{name:path}", group),
             *routes(view),
         ],
-        exception_handlers={BrokerError: _refused, asyncio.TimeoutError: _late},
+        exception_handlers={
+            404: _not_found,
+            BrokerError: _refused,
+            asyncio.TimeoutError: _late,
+        },
     )
 
 
 async def _refused(request: Request, failure: Exception) -> Response:
     missing = isinstance(failure, (UnknownTopicOrPartition, GroupIdNotFound))
     return Json({"error": str(failure)}, status_code=404 if missing else 400)
+
+
+async def _not_found(request: Request, failure: Exception) -> Response:
+    return Json({"error": f"there is nothing at {request.url.path}"}, status_code=404)
 
 
 async def _late(request: Request, failure: Exception) -> Response:
