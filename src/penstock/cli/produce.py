@@ -114,7 +114,8 @@ def produce(
     size = file.stat().st_size if file is not None and file.is_file() else None
     sending = _Sending(producer, topic, partition, receipts)
     try:
-        with broker_errors(bootstrap), Progress("sending", size) as progress:
+        typed = source is sys.stdin.buffer and sys.stdin.isatty()
+        with broker_errors(bootstrap), Progress("sending", size, typed=typed) as progress:
             try:
                 for fields, length in messages:
                     sending.send(fields)

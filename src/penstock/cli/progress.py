@@ -12,15 +12,21 @@ REFRESH_S = 0.1
 
 
 class Progress:
-    """Counts bytes or steps; `total=None` when the end is not known."""
+    """Counts bytes or steps; `total=None` when the end is not known.
 
-    def __init__(self, what: str, total: int | None = None, *, unit: str = "bytes") -> None:
+    `typed` is what somebody types meanwhile: a bar would run through their words.
+    """
+
+    def __init__(
+        self, what: str, total: int | None = None, *, unit: str = "bytes", typed: bool = False
+    ) -> None:
         self._what = what
         self._total = total
         self._unit = unit
         self._done = 0
         self._bar: Any = None
-        self._next = time.monotonic() + SHOW_AFTER_S if sys.stderr.isatty() else float("inf")
+        is_shown = sys.stderr.isatty() and not typed
+        self._next = time.monotonic() + SHOW_AFTER_S if is_shown else float("inf")
 
     def __enter__(self) -> Self:
         return self
