@@ -200,6 +200,32 @@ def test_a_group_is_described_reset_and_deleted(run: Run, topic: str, name: Name
     assert f"there is no group {group}" in gone.err
 
 
+def test_a_group_that_has_members_is_neither_moved_nor_deleted(
+    run: Run, bootstrap: str, topic: str, name: Name
+) -> None:
+    group = name("group")
+    member = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "consume", topic, "-f", "-g", group, "-b", bootstrap],
+        env=environment(),
+    )
+    try:
+        eventually(
+            lambda: run("group", "describe", group, "--json").out.count(f'"{topic}-') == 2,
+            what="a member",
+            within=60,
+        )
+        for command in (
+            ["group", "reset", group, "--topic", topic, "--to", "earliest"],
+            ["group", "delete", group, "--yes"],
+        ):
+            refused = run(*command)
+            assert refused.code == 1
+            assert "it still has members; stop them first" in refused.err
+    finally:
+        member.send_signal(signal.SIGINT)
+        assert member.wait(30) == 0
+
+
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
     run: Run, bootstrap: str, topic: str
 ) -> None:

@@ -16,6 +16,7 @@ from penstock.cli.connection import (
     admin_client,
     broker_errors,
     each_result,
+    meaning_of,
     result_of,
 )
 from penstock.cli.offsets import log_ends, look_up
@@ -170,7 +171,7 @@ def _commit(
         [future] = admin.alter_consumer_group_offsets(request).values()
     for place in result_of(future, bootstrap, what).topic_partitions:
         if place.error is not None:
-            raise Failure(f"{what}: {place.topic}-{place.partition}: {place.error.str()}")
+            raise Failure(f"{what} in {place.topic}-{place.partition}: {meaning_of(place.error)}")
 
 
 @app.command()

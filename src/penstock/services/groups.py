@@ -23,7 +23,7 @@ from penstock.errors import (
     NonEmptyGroup,
     UnknownMember,
 )
-from penstock.machines.decision import Decision, JoinReply, SyncReply, Timer
+from penstock.machines.decision import Decision, JoinReply, SyncReply, Timer, TimerKind
 from penstock.machines.group_commands import (
     GroupCommand,
     Heartbeat,
@@ -63,6 +63,13 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+_TIME_IS_UP = {
+    TimerKind.SESSION: "said nothing for too long",
+    TimerKind.JOIN: "had their time to join",
+    TimerKind.SYNC: "had their time to ask for their partitions",
+    TimerKind.REBALANCE: "had its time to give partitions back",
+}
 
 
 class Groups:
@@ -169,7 +176,10 @@ class Groups:
         return await self.consumers.classic(group_id, command)
 
     def _timer_fired(self, lane: Lane, timer: Timer, now_ms: int) -> Decision:
-        log.info("group %s: %s timer of %s", lane.group_id, timer.kind, timer.member_id or "all")
+        is_usual = timer.kind is TimerKind.JOIN  # how a rebalance goes on
+        who = f"member {timer.member_id}" if timer.member_id else "members"
+        level = logging.DEBUG if is_usual else logging.INFO
+        log.log(level, "group %s: %s %s", lane.group_id, who, _TIME_IS_UP[timer.kind])
         if lane.share is not None:
             return self.shares.timer_fired(lane.share, timer, now_ms)
         return self.consumers.timer_fired(lane, timer, now_ms)
