@@ -67,6 +67,7 @@ QUEUES: dict[str, tuple[Call, str]] = {
     "exchange": (lambda mq: mq.exchange(5), "an exchange is named by text"),  # type: ignore[arg-type]
     "letters": (lambda mq: mq.queue("t").publish_many("hello"), "a list of them, not one str"),
     "prefetch": (lambda mq: mq.queue("t").consume(prefetch=0), "prefetch is a whole number"),
+    "count": (lambda mq: mq.queue("t").peek(-1), "count is a whole number from 0 on"),
     "timeout": (lambda mq: mq.queue("t").get("x"), "timeout is seconds"),  # type: ignore[arg-type]
     "concurrency": (lambda mq: mq.worker("t", concurrency=0)(print), "concurrency is a whole"),
     "handler": (lambda mq: mq.worker("t")(5), "5 is none"),  # type: ignore[arg-type]

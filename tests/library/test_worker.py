@@ -167,3 +167,24 @@ def test_a_handler_may_stop_its_own_worker(mq: Client) -> None:
     eventually(lambda: took != [], within=60)
     assert took[0] < 25  # it does not wait half a minute for itself
     assert not handle.is_running
+
+
+def test_a_handler_that_calls_exit_has_failed_like_any_other(mq: Client) -> None:
+    name = unique("work")
+
+    @mq.worker(name, max_retries=0)
+    def handle(message: QueueMessage) -> None:
+        raise SystemExit("no such file")
+
+    mq.queue(name).publish("a")
+    dead = mq.queue(name).dead_letters.get(timeout=60)
+    assert dead is not None
+    assert dead.error == "no such file"
+    handle.stop()
+
+    @mq.reply(name + ".asked")
+    def reply(message: QueueMessage) -> None:
+        raise SystemExit("nor this one")
+
+    with pytest.raises(penstock.RequestFailed, match=r"SystemExit at .*: nor this one"):
+        mq.request(name + ".asked", "x", timeout=60)

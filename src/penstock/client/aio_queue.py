@@ -149,6 +149,7 @@ class AsyncQueue:
 
     async def peek(self, count: int = 10) -> list[Message]:
         """Messages that stay where they are."""
+        check_whole(count, "count")
         return await self._home.arun(self._queues.peek(self.name, count))
 
     async def stats(self) -> QueueStats:

@@ -180,6 +180,7 @@ class Queue:
         >>> [message.text for message in queue.peek()]
         ['job']
         """
+        check_whole(count, "count")
         return self._home.run(self._queues.peek(self.name, count))
 
     def stats(self) -> QueueStats:

@@ -245,7 +245,7 @@ class QueueCalls:
             def answering(message: QueueMessage) -> None:
                 try:
                     result = handler(message)
-                except Exception as error:
+                except BaseException as error:  # sys.exit() in a thread ends nothing
                     answer(port, message, None, error, serializer)
                 else:
                     answer(port, message, result, None, serializer)

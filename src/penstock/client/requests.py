@@ -117,7 +117,7 @@ def answer(
     port: QueuePort,
     message: QueueMessage,
     result: Any,
-    error: Exception | None,
+    error: BaseException | None,
     serializer: Serializer | str | None,
 ) -> None:
     """Send an answer to whoever asked, if they want one and are still there."""

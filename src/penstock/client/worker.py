@@ -104,7 +104,7 @@ class Worker:
         try:
             with told:
                 self.handler(message)
-        except Exception as error:
+        except BaseException as error:  # sys.exit() in a thread ends nothing: it failed, too
             self.failed += 1
             self._give_up(message, error)
         else:
@@ -115,7 +115,7 @@ class Worker:
             self._handling.discard(threading.get_ident())
             self._room.release()
 
-    def _give_up(self, message: QueueMessage, error: Exception) -> None:
+    def _give_up(self, message: QueueMessage, error: BaseException) -> None:
         if message.is_settled:
             log.exception("a handler of %s failed after settling", self.queue.name)
         elif message.retry_count >= self._retry.max_retries:
