@@ -198,3 +198,16 @@ def test_servers_are_addresses(servers: Any) -> None:
 def test_an_asynchronous_client_that_is_not_there_yet_says_how_to_have_it() -> None:
     with pytest.raises(AttributeError, match="no 'publish' yet: await this"):
         penstock.aio.open(None).publish("t", "x")
+
+
+def test_an_asynchronous_client_belongs_to_its_event_loop() -> None:
+    async def publish(mq: penstock.aio.AsyncClient) -> None:
+        await mq.publish("t", "x")
+
+    async def check() -> None:
+        async with penstock.aio.open(None) as mq:
+            with pytest.raises(penstock.Conflict, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, publish(mq))
+            await publish(mq)
+
+    asyncio.run(check())

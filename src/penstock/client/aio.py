@@ -15,7 +15,7 @@ from penstock.client.aio_queue_calls import AsyncQueueCalls
 from penstock.client.aio_subscription import AsyncListener, AsyncSubscription
 from penstock.client.aio_transaction import AsyncTransaction
 from penstock.client.arguments import check_whole
-from penstock.client.errors import InvalidArgument, PenstockError
+from penstock.client.errors import Conflict, InvalidArgument, PenstockError
 from penstock.client.filter import Filter
 from penstock.client.home import EARLIEST, Start
 from penstock.client.message import Message, Receipt
@@ -71,9 +71,11 @@ class AsyncClient(AsyncQueueCalls):
 
         What this itself waits for is room (backpressure).
         """
-        sender = self._sender
+        sender, loop = self._sender, self._mail.loop
+        if asyncio.get_running_loop() is not loop:
+            raise Conflict("the client was opened in another event loop: open one in this loop")
         outgoing = sender.prepare(topic, payload, wishes_of(wishes), serializer)
-        future = self._mail.loop.create_future()
+        future = loop.create_future()
 
         def settle(receipt: Receipt | None, failure: PenstockError | None) -> None:
             self._mail.put(future, receipt, failure)
