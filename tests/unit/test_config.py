@@ -76,6 +76,7 @@ def test_a_file_may_nest_or_quote_names(tmp_path: Path, text: str) -> None:
         ("auto.create.topics.enable", "off", False),
         ("kafka", "[::1]:0", Address("::1", 0)),
         ("http", "off", None),
+        ("data", "~/penstock", Path.home() / "penstock"),
     ],
 )
 def test_values_are_read_in_their_units(name: str, text: str, value: object) -> None:
@@ -92,6 +93,7 @@ def test_values_are_read_in_their_units(name: str, text: str, value: object) -> 
         ("num.partitions", "99999999999", "it must be at most 2147483647"),
         ("durability", "maybe", "it must be fsync or os"),
         ("data", "", "it must be a path"),
+        ("data", "~no-such-user/data", "there is no such user"),
         ("log.cleanup.policy", "shred", "any of delete, compact"),
         ("memory", "perhaps", "it must be true or false"),
         ("kafka", "nowhere", "like 127.0.0.1:9092"),

@@ -176,7 +176,10 @@ def _names(value: Any) -> tuple[str, ...]:
 def _path(value: Any) -> Path:
     if not str(value):  # it would be the directory that the process happens to be in
         raise ValueError("it must be a path; . is the directory you are in")
-    return Path(value)
+    try:
+        return Path(value).expanduser()  # a file and Python have no shell to do it
+    except RuntimeError:
+        raise ValueError("there is no such user") from None
 
 
 def parse_address(value: Any) -> Address | None:
