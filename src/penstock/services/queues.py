@@ -60,6 +60,11 @@ class QueueInfo(NamedTuple):
     consumer_count: int
 
 
+def new_name() -> str:
+    """A name for a queue that its client did not name."""
+    return f"amq.gen-{secrets.token_urlsafe(16)}"
+
+
 class Queues:
     """The verbs of queues, and their host (see `QueueHost`)."""
 
@@ -162,11 +167,16 @@ class Queues:
         auto_delete: bool = False,
         arguments: Mapping[str, object],
         owner: object = None,
+        named_by_server: bool = False,
     ) -> QueueInfo:
         """Declare a queue, or find it as declared."""
         if not name:
-            name = f"amq.gen-{secrets.token_urlsafe(16)}"
-        elif name.startswith(RESERVED) and name not in vhost.queues and not passive:
+            name = new_name()
+        elif (
+            name.startswith(RESERVED)
+            and not (passive or named_by_server)
+            and name not in vhost.queues
+        ):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_name(name)
         # One that goes with its connection does not outlive the process, whatever is said.

@@ -25,11 +25,11 @@ from penstock.services.fetching import Fetched, fetch
 from penstock.services.publishing import Publication
 from penstock.services.queue import Queue
 from penstock.services.queue_checks import check_owner
-from penstock.services.queues import QueueInfo
+from penstock.services.queues import QueueInfo, new_name
 from penstock.services.replies import REPLY_PREFIX, REPLY_TO, ReplySubscription
 from penstock.services.streams import StreamSubscription, subscribe_to_stream
 from penstock.services.subscription import Delivery, Subscription
-from penstock.services.users import User
+from penstock.services.users import OTHER_NAME, User
 from penstock.services.vhost import VirtualHost
 
 if TYPE_CHECKING:
@@ -176,7 +176,10 @@ class Session:
             if not self._messaging.replies.knows(name):
                 raise NotFound(f"no queue '{name}' in vhost '{self.vhost.name}'")
             return QueueInfo(name, 0, 1)
-        if not passive and name:
+        named_by_server = not passive and not name
+        if named_by_server:
+            name = new_name()
+        if not passive:
             self._check("configure", "queue", name)
             dead_letters = arguments.get("x-dead-letter-exchange")
             if isinstance(dead_letters, str):
@@ -191,6 +194,7 @@ class Session:
             auto_delete=auto_delete,
             arguments=arguments,
             owner=self,
+            named_by_server=named_by_server,
         )
         if exclusive:
             self._own_queues[info.name] = None
@@ -218,11 +222,11 @@ class Session:
             self._publishable_version = version
         if exchange in self._publishable:
             return
+        self._check("write", "exchange", exchange)
         if exchange != DEFAULT_EXCHANGE and self.vhost.exchange(exchange).internal:
             raise AccessRefused(
                 f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost.name}'"
             )
-        self._check("write", "exchange", exchange)
         self._publishable[exchange] = None
 
     def publish(self, messages: Sequence[Message]) -> Publication:
@@ -303,8 +307,8 @@ class Session:
             self._allowed[action, name] = allowed
         if not allowed:
             raise AccessRefused(
-                f"access to {what} '{name}' in vhost '{self.vhost.name}' refused for user "
-                f"'{self.user.name}'"
+                f"access to {what} '{name or OTHER_NAME}' in vhost '{self.vhost.name}' refused for "
+                f"user '{self.user.name}'"
             )
 
 

@@ -27,6 +27,7 @@ __all__ = ["ADMINISTRATOR", "GUEST", "PermissionRow", "User", "UserRow", "Users"
 
 GUEST = "guest"
 ADMINISTRATOR = "administrator"
+OTHER_NAME = "amq.default"  # of the default exchange, in permissions
 _SCRYPT = {"n": 1 << 13, "r": 8, "p": 1, "dklen": 32}  # 8 MB, some 20 ms
 
 
@@ -116,7 +117,7 @@ class Users:
             return False
         pattern: str = getattr(row, action)
         # The default exchange goes by its other name in patterns, as with RabbitMQ.
-        return name_pattern(pattern).found_in(name or "amq.default")
+        return name_pattern(pattern).found_in(name or OTHER_NAME)
 
     # --- changes ----------------------------------------------------------------------------------
 

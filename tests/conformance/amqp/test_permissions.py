@@ -112,12 +112,24 @@ def test_a_wrong_password_is_refused(connect: Connect) -> None:
 
 CASES: dict[str, tuple[dict[str, str], Callable[[BlockingChannel], Any]]] = {
     "declare a queue": ({"write": ".*", "read": ".*"}, lambda c: c.queue_declare("mine")),
+    "declare a queue that the server names": (
+        {"configure": "^mine", "write": ".*", "read": ".*"},
+        lambda c: c.queue_declare("", exclusive=True),
+    ),
     "delete a queue": ({"write": ".*", "read": ".*"}, lambda c: c.queue_delete("theirs")),
     "declare an exchange": ({"write": ".*", "read": ".*"}, lambda c: c.exchange_declare("mine")),
     "delete an exchange": ({"write": ".*", "read": ".*"}, lambda c: c.exchange_delete("theirs")),
     "publish": (
         {"configure": ".*", "read": ".*"},
         lambda c: (c.basic_publish("theirs", "k", b"x"), c.queue_declare("theirs", passive=True)),
+    ),
+    "publish to the default exchange": (
+        {"configure": ".*", "write": "^$", "read": ".*"},
+        lambda c: (c.basic_publish("", "k", b"x"), c.queue_declare("theirs", passive=True)),
+    ),
+    "publish to nowhere": (
+        {"configure": ".*", "read": ".*"},
+        lambda c: (c.basic_publish("nowhere", "k", b"x"), c.queue_declare("theirs", passive=True)),
     ),
     "bind without writing the queue": (
         {"configure": ".*", "read": ".*"}, lambda c: c.queue_bind("theirs", "theirs", "k")),
@@ -130,6 +142,9 @@ CASES: dict[str, tuple[dict[str, str], Callable[[BlockingChannel], Any]]] = {
     "dead-letter to what may not be written": (
         {"configure": ".*", "read": ".*"},
         lambda c: c.queue_declare("mine", arguments={"x-dead-letter-exchange": "theirs"})),
+    "dead-letter from a queue that the server names": (
+        {"configure": ".*", "read": ".*"},
+        lambda c: c.queue_declare("", arguments={"x-dead-letter-exchange": "theirs"})),
 }  # fmt: skip
 
 
