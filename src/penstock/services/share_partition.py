@@ -67,6 +67,7 @@ class SharePartition:
         self.replica = replica
         self.machine = machine
         self.is_closed = False
+        self.given_end = 0  # no record from here on was given to anybody yet
         self._journal = journal
         self._clock = clock
         self._rules = rules
@@ -167,6 +168,7 @@ class SharePartition:
         if room and data:
             given += self._take_rest(first, covered, room - _count(given), member_id)
         given = merge_ranges(run for run in given if run[0] < run[1])
+        self.given_end = max([self.given_end, *(high for _, high in given)])
         return Acquired(data, self._counted(given), _count(given))
 
     async def _chunk(

@@ -216,6 +216,8 @@ def _parse(batches: Iterable[Any], of: SharePartition, *, may_renew: bool) -> Ac
             raise InvalidRequest("acknowledgements are in order and do not overlap")
         if len(types) not in (1, size) or not all(_GAP <= kind <= highest for kind in types):
             raise InvalidRequest("an acknowledgement is of no kind that is known")
+        if most and last >= of.given_end:
+            raise InvalidRequest(f"records {first} to {last} were given to nobody yet")
         if len(types) == 1:
             # Below the start nothing is held and everything forgiven: it need not be spelled out.
             some = range(max(first, of.start_offset), last + 1)
