@@ -141,3 +141,23 @@ def test_a_watermark_may_come_from_a_step(tmp_path: Path) -> None:
     step = f'[[steps]]\npython = "{tmp_path}/steps.py:f"\n'
     file.write_text(FLOW + step + WINDOW + COUNT)
     assert load(file).aggregate is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('[decode]\nschema = "id BIGINT"\n', "decode: a replay has no quarantine: on_error is"),
+        ('[decode]\nformat = "xml"\n', "decode.format: is none of"),
+    ],
+)
+def test_a_replay_says_what_becomes_of_what_cannot_be_decoded(
+    tmp_path: Path, more: str, words: str
+) -> None:
+    text = REPLAY.replace("X\n", "").replace("Y\n", "") + more
+    assert words in _refusal(tmp_path, text)
+
+
+def test_a_replay_ends_after_it_starts(tmp_path: Path) -> None:
+    span = 'start = "2026-01-02"\nend = "2026-01-01T00:00:00Z"\n'
+    text = REPLAY.replace("X\n", "").replace("Y\n", span)
+    assert "source.end: is not after start" in _refusal(tmp_path, text)

@@ -125,6 +125,29 @@ def _check_mirror(spark: Any, source: str, target: str, pipeline: Any) -> None:
     assert len(read) + len(rest) == 260
 
 
+def test_a_topic_that_is_deleted_stops_none_of_the_others(
+    spark: Any, start_broker: Any, other: Any, tmp_path: Path, pipeline: Any
+) -> None:
+    source, target = start_broker(tmp_path / "first").bootstrap, other.bootstrap
+    admin = AdminClient({"bootstrap.servers": source})
+    for name in ("shop.stays", "shop.goes"):
+        _create(source, name, 1)
+        fill_topic(source, name, [b"1", b"2"])
+    said = pipeline(_mirror(source, target))
+    assert run(said, spark=spark).rows == 4
+    admin.delete_topics(["shop.goes"])["shop.goes"].result(20)
+    fill_topic(source, "shop.stays", [b"3"])
+    assert run(said, spark=spark).topics == ["shop.stays"]
+    _create(source, "shop.goes", 1)
+    fill_topic(source, "shop.goes", [b"again"])
+    run(said, spark=spark)
+    values = {
+        name: [m.value() for m in records_of(target, name, 1)]
+        for name in ("shop.stays", "shop.goes")
+    }
+    assert values == {"shop.stays": [b"1", b"2", b"3"], "shop.goes": [b"1", b"2", b"again"]}
+
+
 def test_topics_move_to_another_penstock_and_a_group_goes_on_there(
     spark: Any, bootstrap: str, other: Any, start_broker: Any, tmp_path: Path, pipeline: Any
 ) -> None:

@@ -229,6 +229,24 @@ def test_a_topic_made_anew_under_the_same_name_is_data_loss(
     assert _next(stream(subscribe=name, failOnDataLoss="false"), start) == start
 
 
+def test_a_deleted_topic_is_lost_data_unless_it_is_to_be_ignored(
+    stream: Any, topic: Any, fill: Any, bootstrap: str
+) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    stays, goes = topic("stays", 1), topic("goes", 1)
+    fill(stays, _numbers(0, 3))
+    fill(goes, _numbers(0, 4))
+    both = _next(stream(subscribe=f"{stays},{goes}"))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([goes])[goes].result(20)
+    fill(stays, _numbers(3, 5))
+    with pytest.raises(Exception, match=f"{goes}-0 is gone"):
+        _next(stream(subscribe=stays), both)
+    found = _next(stream(subscribe=stays, ignoreDeletedTopics="true"), both)
+    assert found == {stays: {"0": 5}}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.spark.errors import SparkConnectorError
 from penstock.spark.pipeline import dry_run, load, run
 from penstock.spark.pipeline.document import PipelineInvalid
 from penstock.spark.pipeline.replay import NotTheSame
@@ -170,3 +171,26 @@ def test_a_replay_onto_its_own_source_is_refused(tmp_path: Path) -> None:
     file.write_text(text.replace('topic = "a"\n[', 'topic = "a"\nstart = "soon"\n['))
     with pytest.raises(PipelineInvalid, match=r"r\.toml:4: source\.start"):
         load(file)
+
+
+def test_what_has_no_value_or_cannot_be_decoded_is_dropped_as_in_a_flow(
+    spark: Any, topic: Any, fill: Any, pipeline: Any
+) -> None:
+    source = topic("dropped", 1)
+    fill(source, [b'{"id": 1}', b"no json", ("key", None), b'{"id": 2}'])
+    text = f"""
+kind = "replay"
+[source]
+bootstrap = "BOOTSTRAP"
+topic = "{source}"
+[decode]
+schema = "id BIGINT"
+on_error = "drop"
+[sink]
+kind = "parquet"
+path = "DIR/lake"
+"""
+    assert run(pipeline(text), spark=spark).written.rows == 2
+    backwards = f"""start = '{{"{source}": {{"0": 3}}}}'\nend = '{{"{source}": {{"0": 1}}}}'"""
+    with pytest.raises(SparkConnectorError, match="the start is after the end"):
+        run(pipeline(text.replace("[decode]", f"{backwards}\n[decode]")), spark=spark)

@@ -35,6 +35,7 @@ _ONLY_STREAMS = (
     "maxBytesPerTrigger",
     "maxTriggerDelay",
     "commitGroup",
+    "ignoreDeletedTopics",
 )
 
 
@@ -57,6 +58,7 @@ class ReadOptions(NamedTuple):
     metadata_ttl_s: float
     group: str | None
     commit_group: str | None
+    ignore_deleted_topics: bool
     shape: Shape
 
     @property
@@ -111,6 +113,7 @@ def read_options(options: Options, *, streaming: bool) -> ReadOptions:
         metadata_ttl_s=max(0, ttl_ms) / 1000,
         group=group,
         commit_group=commit_group,
+        ignore_deleted_topics=flag(options, "ignoreDeletedTopics", False),
         shape=shape_of(options),
     )
 

@@ -185,6 +185,9 @@ class TopicStreamReader(Delivered, DataSourceStreamReader, SupportsTriggerAvaila
             known: Positions = {}
         else:
             known = at.from_json(start)
+            if said.ignore_deleted_topics:
+                there = {tp.topic for tp in partitions}
+                known = {tp: offset for tp, offset in known.items() if tp.topic in there}
             first = at.earliest(cluster, partitions)
             begun = {tp: first[tp] for tp in end if tp not in known}
             self._check_loss(known, first, end)

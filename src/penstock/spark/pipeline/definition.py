@@ -158,7 +158,8 @@ def check(pipeline: Pipeline, need: Need) -> None:
     _check_source(pipeline.source, need)
     need(bool(pipeline.checkpoint), ("checkpoint",), "is missing: where to keep progress")
     check_sink(pipeline.sink, need)
-    _check_decode(pipeline, need)
+    check_decode(pipeline.decode, need)
+    _check_undecodable(pipeline, need)
     _check_quality(pipeline, need)
     _check_loop(pipeline, need)
     for at, step in enumerate(pipeline.steps):
@@ -279,8 +280,8 @@ def check_sink(sink: Sink, need: Need) -> None:
         need(used, ("sink", name), 'does nothing without mode = "upsert"')
 
 
-def _check_decode(pipeline: Pipeline, need: Need) -> None:
-    decode = pipeline.decode
+def check_decode(decode: Decode | None, need: Need) -> None:
+    """A format, and a schema that goes with it."""
     if decode is None:
         return
     formats = ("json", "avro", "string")
@@ -291,13 +292,17 @@ def _check_decode(pipeline: Pipeline, need: Need) -> None:
         need(_is_record(decode.schema), ("decode", "schema"), words)
     ways = ("fail", "null", "drop", "quarantine")
     need(decode.on_error in ways, ("decode", "on_error"), f"is none of {', '.join(ways)}")
-    if decode.format != "string" and decode.on_error == "quarantine":
-        there = pipeline.quarantine is not None
-        need(there, ("decode",), "on_error=quarantine needs [quarantine]")
     ours = re.search(r"\b_(corrupt|record|reason|parsed)\b", decode.schema)
     need(not ours, ("decode", "schema"), f"{ours and ours[0]} is a name of the pipeline's own")
     for at, name in enumerate(decode.keep):
         need(name in RECORD, ("decode", "keep", at), f"{name!r} is none of {', '.join(RECORD)}")
+
+
+def _check_undecodable(pipeline: Pipeline, need: Need) -> None:
+    decode = pipeline.decode
+    if decode is not None and decode.format != "string" and decode.on_error == "quarantine":
+        there = pipeline.quarantine is not None
+        need(there, ("decode",), "on_error=quarantine needs [quarantine]")
 
 
 def _is_record(text: str) -> bool:

@@ -138,6 +138,7 @@ def _copy(spark: SparkSession, said: Mirror, topics: list[str], running: Running
         "subscribe": ",".join(topics),
         "startingOffsets": "earliest",
         "includeHeaders": "true",
+        "ignoreDeletedTopics": "true",  # their copies stay, and the others go on
         **said.source.options,
     }
     if said.max_rows_per_batch:

@@ -219,18 +219,22 @@ def record_frame(sink: Sink, good: DataFrame) -> DataFrame:
     headers = f.col("headers") if "headers" in names else f.lit(None)
     return good.select(
         f.lit(sink.topic).alias("topic"),
-        _bytes(good, "sink.key", key).alias("key"),
-        _bytes(good, "sink.value", value or "struct(*)").alias("value"),
+        _at("sink.key", good, key).alias("key"),
+        _at("sink.value", good, value or "struct(*)").alias("value"),
         headers.cast(HEADERS).alias("headers"),
     )
 
 
-def _bytes(rows: DataFrame, where: str, sql: str) -> Any:
+def _at(where: str, rows: DataFrame, sql: str) -> Any:
+    with told_at(where):
+        return as_bytes(rows, sql)
+
+
+def as_bytes(rows: DataFrame, sql: str) -> Any:
     """As a record has it: text and bytes as they are, numbers as text, the rest as JSON."""
     from pyspark.sql import functions as f
 
-    with told_at(where):
-        kind = rows.select(f.expr(sql).alias("_")).schema[0].dataType.simpleString()
+    kind = rows.select(f.expr(sql).alias("_")).schema[0].dataType.simpleString()
     column = f.expr(sql)
     if kind.startswith(("struct", "array", "map", "variant")):
         column = f.to_json(column)

@@ -24,7 +24,7 @@ from penstock.spark.pipeline.definition import Source
 from penstock.spark.pipeline.figures import Figures, figures_of, offsets_in
 from penstock.spark.pipeline.flow import raise_failure, stop_after_batch
 from penstock.spark.pipeline.state import Running
-from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
+from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, told_at, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,6 +176,8 @@ def judged_frame(said: Redrive, found: DataFrame) -> DataFrame:
     if said.until:
         chosen = chosen & (f.col("died") < f.to_timestamp(f.lit(said.until)))
     if said.where:
+        with told_at("where"):
+            rows.where(said.where)
         chosen = chosen & f.coalesce(f.expr(said.where), f.lit(False))
     target = f.lit(said.to) if said.to else f.col("origin")
     verdict = (
@@ -197,17 +199,19 @@ def going_frame(said: Redrive, judged: DataFrame) -> DataFrame:
     """The records that leave: back to a target with one more attempt, or parked as they are."""
     from pyspark.sql import functions as f
 
+    from penstock.spark.pipeline.plan import as_bytes
+
     tries = letters.header_of(letters.ATTEMPTS, f.col("attempts") + 1)
     bare = letters.without_ours(f.col("headers"), keep_attempts=False)
     back = f.col("verdict") == "redriven"
+    with told_at("value"):
+        mended = as_bytes(judged, said.value or "raw_value")
     going = judged.where(back | (f.col("verdict") == "worn out") if said.parked else back)
     return going.select(
         f.when(back, f.col("target")).otherwise(f.lit(said.parked)).alias("topic"),
         f.col("raw_key").alias("key"),
         (
-            f.when(back, f.expr(said.value).cast("binary")).otherwise(f.col("raw_value"))
-            if said.value
-            else f.col("raw_value")
+            f.when(back, mended).otherwise(f.col("raw_value")) if said.value else f.col("raw_value")
         ).alias("value"),
         f.when(back, f.concat(bare, f.array(tries))).otherwise(f.col("headers")).alias("headers"),
     )

@@ -20,9 +20,9 @@ from penstock.spark.pipeline.building import (
     local,
     time_of,
 )
-from penstock.spark.pipeline.definition import SINKS, Decode, Sink
+from penstock.spark.pipeline.definition import SINKS, Decode, Sink, check_decode
 from penstock.spark.pipeline.figures import Figures
-from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, working
+from penstock.spark.pipeline.work import closing_cluster, patiently, spark_for, told_at, working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +87,10 @@ def check(said: Replay, need: Need) -> None:
     need(sink.kind == "topic" or bool(sink.path), ("sink",), "path is missing")
     need(sink.mode == "append", ("sink", "mode"), "is append: an upsert cannot be counted after")
     need(not source.table or said.decode is None, ("decode",), "is for a topic")
+    check_decode(said.decode, need)
+    if said.decode is not None and said.decode.format != "string":
+        settled = said.decode.on_error != "quarantine"
+        need(settled, ("decode",), "a replay has no quarantine: on_error is fail, null or drop")
     need(not said.keep_partitions or bool(source.topic), ("keep_partitions",), "is for a topic")
     for name in ("start", "end"):
         text = getattr(source, name)
@@ -96,6 +100,8 @@ def check(said: Replay, need: Need) -> None:
     need(not said.keep_partitions or to_topic, ("keep_partitions",), "is for a topic as the sink")
     need(source.start != "latest", ("source", "start"), "is the end: there is nothing after it")
     need(source.end != "earliest", ("source", "end"), "is the start: there is nothing before it")
+    first, last = time_of(source.start), time_of(source.end)
+    need(first is None or last is None or first < last, ("source", "end"), "is not after start")
     same = source.topic and source.topic == sink.topic
     need(not same or bool(sink.bootstrap), ("sink", "topic"), "is the topic that is read")
 
@@ -142,7 +148,8 @@ def source_rows(spark: SparkSession, said: Replay) -> tuple[DataFrame, Any]:
     else:
         frame, place = _range_frame(spark, said)
     if source.where:
-        frame = frame.where(source.where)
+        with told_at("source.where"):
+            frame = frame.where(source.where)
     if source.table and sink.kind == "topic":
         frame = record_frame(sink, frame).drop("topic", "headers")
     elif sink.kind == "topic":
@@ -153,13 +160,15 @@ def source_rows(spark: SparkSession, said: Replay) -> tuple[DataFrame, Any]:
 
 def _range_frame(spark: SparkSession, said: Replay) -> tuple[DataFrame, Any]:
     from penstock.spark.cluster import Cluster
-    from penstock.spark.offsets import to_json
+    from penstock.spark.offsets import check_order, to_json
     from penstock.spark.pipeline.plan import parsed_column
 
     source = said.source
     cluster = Cluster(source.bootstrap, patience_s=20)
     with closing_cluster(cluster):
         low, high = (_resolve(cluster, source, name) for name in ("start", "end"))
+    if source.start.startswith("{"):
+        check_order(low, high)
     high = {tp: max(end, low[tp]) for tp, end in high.items()}
     bounds = {
         "startingOffsets": json.dumps(to_json(low)), "endingOffsets": json.dumps(to_json(high)),
@@ -168,6 +177,8 @@ def _range_frame(spark: SparkSession, said: Replay) -> tuple[DataFrame, Any]:
     if said.decode is not None and said.decode.format != "string":
         from pyspark.sql import functions as f
 
+        if said.decode.on_error == "drop":  # no value is no row, as in a flow
+            frame = frame.where("value IS NOT NULL")
         parsed = frame.select(parsed_column(said.decode).alias("_p"), *said.decode.keep)
         frame = parsed.select("_p.*", *[f.col(name) for name in said.decode.keep])
         if "_corrupt" in frame.columns:
