@@ -45,3 +45,8 @@ def without(low: int, high: int, holes: Sequence[Range]) -> list[Range]:
     if low < high:
         left.append((low, high))
     return left
+
+
+def size_of(ranges: Iterable[Range]) -> int:
+    """How many offsets are in them."""
+    return sum(high - low for low, high in ranges)

@@ -29,7 +29,7 @@ from penstock.model.queue_record import (
     telling,
 )
 from penstock.model.queue_settings import QueueSettings
-from penstock.model.records import Headers
+from penstock.model.records import Headers, read_records
 from penstock.model.topic import topic_id_text
 from penstock.services.queue_pages import Entry, Page, Pages
 from penstock.services.replica import Appended, Replica
@@ -285,6 +285,16 @@ def _is_aborted(header: BatchHeader, aborted: dict[int, list[tuple[int, int]]]) 
         return False
     spans = aborted.get(header.producer_id, ())
     return any(first <= header.base_offset <= last for first, last in spans)
+
+
+def gaps_in(header: BatchHeader, data: memoryview, low: int, high: int) -> list[Range]:
+    """Offsets of a batch that compaction has emptied."""
+    gaps = [(low, header.base_offset)] if low < header.base_offset else []
+    if header.record_count == header.last_offset_delta + 1:
+        return gaps
+    known = frozenset(record.offset for record in read_records(data))
+    start = max(low, header.base_offset)
+    return gaps + as_ranges(offset for offset in range(start, high) if offset not in known)
 
 
 # --- what the machine must know of messages -------------------------------------------------------

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.errors import CorruptRecord, InvalidRecordState, OffsetOutOfRange
 from penstock.log.chunk import LogChunk
 from penstock.machines.queue import Queue as Machine
 from penstock.machines.queue_outcome import DeadLetters, Outcome
-from penstock.model.batch import BatchHeader, whole_batches
-from penstock.model.offset_ranges import Range, as_ranges, merge_ranges
+from penstock.model.batch import whole_batches
+from penstock.model.offset_ranges import Range, merge_ranges, size_of
 from penstock.model.queue_journal import Acked, JournalRecord
-from penstock.model.records import read_records
 from penstock.model.share_delivery import (
     NOTHING_ACQUIRED,
     Acknowledgements,
@@ -33,6 +32,7 @@ from penstock.model.share_delivery import (
 from penstock.model.topic import Topic
 from penstock.runtime.clock import Clock
 from penstock.services.queue_journal import QueueJournal
+from penstock.services.queue_log import gaps_in
 from penstock.services.replica import Replica
 from penstock.services.share_rules import ShareRules
 
@@ -166,10 +166,10 @@ class SharePartition:
             if at < high:
                 self._give_back_unseen([(at, high)], member_id)
         if room and data:
-            given += self._take_rest(first, covered, room - _count(given), member_id)
+            given += self._take_rest(first, covered, room - size_of(given), member_id)
         given = merge_ranges(run for run in given if run[0] < run[1])
         self.given_end = max([self.given_end, *(high for _, high in given)])
-        return Acquired(data, self._counted(given), _count(given))
+        return Acquired(data, self._counted(given), size_of(given))
 
     async def _chunk(
         self, offset: int, max_bytes: int, upper: int, *, min_one: bool
@@ -191,7 +191,7 @@ class SharePartition:
         state = self.machine.state
         if next(iter(state.order.ready_runs(state.floor, low)), None) is not None:
             return []  # one came back meanwhile that would be next, and is not in these batches
-        ready = _count(state.order.ready_runs(max(low, state.floor), high))
+        ready = size_of(state.order.ready_runs(max(low, state.floor), high))
         if room <= 0 or not ready:
             return []
         return self.machine.take(min(ready, room), self._clock.now_ms(), member_id)
@@ -257,7 +257,7 @@ class SharePartition:
                 and one.first_offset <= header.base_offset <= one.last_offset
                 for one in aborted
             )
-            skipped = [(low, high)] if hidden else _gaps(header, data, low, high)
+            skipped = [(low, high)] if hidden else gaps_in(header, data, low, high)
             self._take_in(high, header.max_timestamp, skipped)
             low = high
 
@@ -390,17 +390,3 @@ class SharePartition:
         for task in self._burials:
             task.cancel()
         self._ring()
-
-
-def _count(ranges: Iterable[Range]) -> int:
-    return sum(high - low for low, high in ranges)
-
-
-def _gaps(header: BatchHeader, data: memoryview, low: int, high: int) -> list[Range]:
-    """Offsets of a batch that compaction has emptied."""
-    gaps = [(low, header.base_offset)] if low < header.base_offset else []
-    if header.record_count == header.last_offset_delta + 1:
-        return gaps
-    known = frozenset(record.offset for record in read_records(data))
-    start = max(low, header.base_offset)
-    return gaps + as_ranges(offset for offset in range(start, high) if offset not in known)
