@@ -71,7 +71,7 @@ def test_a_status_is_for_people(states: Path) -> None:
     shown = CliRunner().invoke(app, ["pipeline", "status", "orders"]).output
     facts = {line[:24].strip(): line[24:].strip() for line in shown.splitlines()}
     assert facts["process"] == str(os.getpid())
-    assert facts["rows"] == "1,200"
+    assert facts["rows"] == "1200"
     assert facts["since"].endswith(" UTC")
     assert facts["last batch: number"] == "4"
     assert facts["last batch: rows/s"] == "33.33"
