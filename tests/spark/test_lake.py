@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.errors import SparkConnectorError
+from penstock.spark.lake.commit import Commit
 from penstock.spark.lake.files import FileSet
 from penstock.spark.lake.merging import newest_by_key
 from penstock.spark.lake.table import open_table
@@ -23,7 +24,7 @@ def _append(table: Any, batch: int, low: int, high: int) -> None:
     rows = pa.RecordBatch.from_pydict({"id": list(range(low, high)), "day": ["a"] * (high - low)})
     files = FileSet(table.data, (), keep_columns=True, target_bytes=1 << 20)
     files.add(rows)
-    table.append(files.finish(), rows.schema, "sink", batch, {})
+    table.append(files.finish(), rows.schema, Commit("sink", batch, {}))
 
 
 def _ids(table: Any, kind: str) -> list[int]:
@@ -83,7 +84,7 @@ def test_files_are_cut_at_the_target_size_and_by_partition(tmp_path: Path) -> No
 
 def _merge(table: Any, batch: int, order: str | None = None, **columns: Any) -> None:
     rows = newest_by_key(pa.table(columns), ["id"], order)
-    table.upsert(rows, ["id"], order, "sink", batch, {})
+    table.upsert(rows, ["id"], order, Commit("sink", batch, {}))
 
 
 def _rows(table: Any, kind: str) -> list[dict[str, Any]]:
@@ -130,7 +131,7 @@ def _partitioned(kind: str, lake: Path, batch: int, by: tuple[str, ...], **colum
     keep = table.keeps_partition_columns
     files = FileSet(table.data, by, keep_columns=keep, target_bytes=1 << 20)
     files.add(rows)
-    table.append(files.finish(), rows.schema, "sink", batch, {})
+    table.append(files.finish(), rows.schema, Commit("sink", batch, {}))
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.errors import OptionError
+from penstock.spark.lake.commit import Commit
 from penstock.spark.lake.files import FileSet
 from penstock.spark.lake.parquet import ParquetLake
 from penstock.spark.lake.table import open_table
@@ -33,7 +34,7 @@ def _append(table: Any, batch: int, days_old: int) -> None:
     )
     files = FileSet(table.data, (), keep_columns=True, target_bytes=1 << 20)
     files.add(rows)
-    table.append(files.finish(), rows.schema, "sink", batch, {})
+    table.append(files.finish(), rows.schema, Commit("sink", batch, {}))
 
 
 def _ids(kind: str, table: Any) -> list[int]:

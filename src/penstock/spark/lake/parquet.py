@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.errors import SparkConnectorError
+from penstock.spark.lake.commit import Commit
 from penstock.spark.lake.files import DataFile
 
 NOTES = "_penstock"
@@ -47,18 +47,12 @@ class ParquetLake:
         self._reveal(note["files"])
         return int(note["batch"])
 
-    def append(
-        self,
-        files: list[DataFile],
-        schema: pa.Schema,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def append(self, files: list[DataFile], schema: pa.Schema, commit: Commit) -> None:
         self._check(files)
         paths = [file.path for file in files]
-        said = {"batch": batch, "rows": sum(f.rows for f in files), "files": paths, **note}
-        place = self._path / NOTES / f"{sink}.json"
+        rows = sum(file.rows for file in files)
+        said = {"batch": commit.batch, "rows": rows, "files": paths, **commit.note}
+        place = self._path / NOTES / f"{commit.sink}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         fresh = place.with_suffix(".fresh")
         with fresh.open("w", encoding="utf-8") as out:
@@ -68,15 +62,7 @@ class ParquetLake:
         fresh.replace(place)  # the batch is in the table here
         self._reveal(paths)
 
-    def upsert(
-        self,
-        rows: pa.Table,
-        keys: list[str],
-        order: str | None,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def upsert(self, rows: pa.Table, keys: list[str], order: str | None, commit: Commit) -> None:
         raise SparkConnectorError("plain Parquet files cannot be merged by key; use delta, iceberg")
 
     def _check(self, files: list[DataFile]) -> None:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError, SparkConnectorError
+from penstock.spark.lake.commit import Commit
 from penstock.spark.options import Options, choice, number
 from penstock.spark.workers import Delivered, keep_what_is_loaded
 
@@ -137,13 +138,13 @@ class TableWriter(Delivered):
         sink, table = tasks[0].query, self._table()
         staged = table.data / STAGED
         if table.last_batch(sink) < batchId:
-            note = source_offsets(self._checkpoint, batchId)
+            commit = Commit(sink, batchId, source_offsets(self._checkpoint, batchId))
             if self._keys:
                 rows = newest_by_key(read_files(staged, files), list(self._keys), self._order)
-                table.upsert(rows, list(self._keys), self._order, sink, batchId, note)
+                table.upsert(rows, list(self._keys), self._order, commit)
             else:
                 schema = to_arrow_schema(self._schema, timezone="UTC")
-                table.append(files, schema, sink, batchId, note)
+                table.append(files, schema, commit)
         elif not self._keys:
             # The batch is in the table from an earlier attempt; these are its orphans.
             for file in files:

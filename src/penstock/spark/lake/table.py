@@ -8,7 +8,7 @@ the table once, and the table itself says from which offsets it was made.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.errors import OptionError, SparkConnectorError
+from penstock.spark.lake.commit import Commit
 from penstock.spark.lake.files import DataFile
 from penstock.spark.lake.merging import merged
 
@@ -32,22 +33,9 @@ class LakeTable(Protocol):
     @property
     def data(self) -> Path: ...
     def last_batch(self, sink: str) -> int: ...
-    def append(
-        self,
-        files: list[DataFile],
-        schema: pa.Schema,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None: ...
+    def append(self, files: list[DataFile], schema: pa.Schema, commit: Commit) -> None: ...
     def upsert(
-        self,
-        rows: pa.Table,
-        keys: list[str],
-        order: str | None,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
+        self, rows: pa.Table, keys: list[str], order: str | None, commit: Commit
     ) -> None: ...
 
 
@@ -78,14 +66,7 @@ class DeltaLake:
         version = None if table is None else table.transaction_version(sink)
         return -1 if version is None else int(version)
 
-    def append(
-        self,
-        files: list[DataFile],
-        schema: pa.Schema,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def append(self, files: list[DataFile], schema: pa.Schema, commit: Commit) -> None:
         from deltalake.transaction import AddAction
 
         table = self._ready(schema)
@@ -102,18 +83,10 @@ class DeltaLake:
             "append",
             table.schema(),
             self._partition_by or None,
-            commit_properties=self._properties(sink, batch, note),
+            commit_properties=self._properties(commit),
         )
 
-    def upsert(
-        self,
-        rows: pa.Table,
-        keys: list[str],
-        order: str | None,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def upsert(self, rows: pa.Table, keys: list[str], order: str | None, commit: Commit) -> None:
         table = self._ready(rows.schema)
         (
             table.merge(
@@ -121,7 +94,7 @@ class DeltaLake:
                 " AND ".join(f"target.`{key}` = source.`{key}`" for key in keys),
                 source_alias="source",
                 target_alias="target",
-                commit_properties=self._properties(sink, batch, note),
+                commit_properties=self._properties(commit),
             )
             .when_matched_update_all(None if order is None else _not_older(order))
             .when_not_matched_insert_all()
@@ -161,11 +134,12 @@ class DeltaLake:
                 f"{self._partition_by or 'nothing'}; they must be the same"
             )
 
-    def _properties(self, sink: str, batch: int, note: Mapping[str, str]) -> Any:
+    def _properties(self, commit: Commit) -> Any:
         from deltalake import CommitProperties, Transaction
 
         return CommitProperties(
-            custom_metadata=dict(note), app_transactions=[Transaction(sink, batch)]
+            custom_metadata=dict(commit.note),
+            app_transactions=[Transaction(commit.sink, commit.batch)],
         )
 
 
@@ -204,29 +178,14 @@ class IcebergLake:
         table = self.open()
         return -1 if table is None else int(table.properties.get(f"penstock.batch.{sink}", -1))
 
-    def append(
-        self,
-        files: list[DataFile],
-        schema: pa.Schema,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def append(self, files: list[DataFile], schema: pa.Schema, commit: Commit) -> None:
         table = self._ready(schema)
         with table.transaction() as transaction:
             paths = [f"file://{self.data / f.path}" for f in files]
             transaction.add_files(paths, check_duplicate_files=False)
-            transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
+            transaction.set_properties(self._properties(commit))
 
-    def upsert(
-        self,
-        rows: pa.Table,
-        keys: list[str],
-        order: str | None,
-        sink: str,
-        batch: int,
-        note: Mapping[str, str],
-    ) -> None:
+    def upsert(self, rows: pa.Table, keys: list[str], order: str | None, commit: Commit) -> None:
         from pyiceberg.table.upsert_util import create_match_filter
 
         table = self._ready(rows.schema)
@@ -242,7 +201,10 @@ class IcebergLake:
                 transaction.overwrite(rows, overwrite_filter=create_match_filter(rows, keys))
             elif rows.num_rows:
                 transaction.append(rows)
-            transaction.set_properties({f"penstock.batch.{sink}": str(batch), **note})
+            transaction.set_properties(self._properties(commit))
+
+    def _properties(self, commit: Commit) -> dict[str, str]:
+        return {f"penstock.batch.{commit.sink}": str(commit.batch), **commit.note}
 
     def _ready(self, schema: pa.Schema) -> Any:
         table = self.open()
